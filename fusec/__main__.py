@@ -1,0 +1,5 @@
+"""``python -m fusec`` is the ``fusec`` command."""
+
+from fusec.cli import main
+
+main()

@@ -1,0 +1,212 @@
+"""Fold or keep: what becomes of a branch that the config decides.
+
+A branch is *served* when both its outcomes were compiled. For every outcome that the
+config at hand does not show, a config is sought that shows it (one key changed, with what
+hangs together with it) and compiled too; if that works, one port serves both. If not, the
+outcome is folded, and the port carries a check that refuses configs of the other kind.
+No branch is ever forced: a variant is compiled from its config like any other.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fusec.configure.types import Config
+from fusec.diagnostics import FusecError
+from fusec.graph.interp import Frame, Raised
+from fusec.graph.tracer import Graph, Tracer
+from fusec.graph.values import ModuleScope, Span, plain
+from fusec.plan.types import FoldedCheck
+
+VARIANT_LAYERS = 2
+"""Layers of a variant: enough for two kinds of layer side by side."""
+LIMIT = 24
+"""Variants that are compiled at the most."""
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A branch in the source, once for all the layers and calls that reach it; ``expr`` is what
+    it looked at (over ``config`` and ``layer_idx``) when it went one way."""
+
+    span: Span
+    expr: str
+
+
+def branches(graph: Graph) -> dict[Span, dict[bool, str]]:
+    """The branches of a trace: outcomes that were seen, with the expression looked at."""
+    out: dict[Span, dict[bool, str]] = {}
+    for guard in graph.guards:
+        out.setdefault(guard.span, {}).setdefault(guard.outcome, general(guard.expr))
+    return out
+
+
+def general(expr: str) -> str:
+    """An expression with constant indices into per-layer lists read as the layer index."""
+    return re.sub(r"(config\.\w+)\[\d+\]", r"\1[layer_idx]", expr)
+
+
+def explore(
+    base: Graph, config: Config, compile_variant: Callable[[Config], tuple[Any, Graph]]
+) -> tuple[list[Any], tuple[FoldedCheck, ...]]:
+    """Compile variants for outcomes not seen; returns what they gave, and a check for each branch that stays folded.
+
+    ``compile_variant`` raises FusecError for a config that cannot be compiled."""
+    seen = {span: set(found) for span, found in branches(base).items()}
+    accepted: list[Any] = []
+    failed: dict[Span, str] = {}
+    tried: set[str] = set()
+    queue = [(Branch(span, expr), config) for span, found in branches(base).items() for expr in found.values()]
+    asked = {b for b, _ in queue}
+    budget = LIMIT
+    while queue and budget:
+        branch, start = queue.pop(0)
+        if len(seen[branch.span]) != 1 or settled(branch, config):
+            continue
+        for variant in variants(branch, start, next(iter(seen[branch.span]))):
+            key = repr(sorted((k, repr(v)) for k, v in variant.values.items()))
+            if key in tried or not budget:
+                continue
+            tried.add(key)
+            budget -= 1
+            try:
+                made, graph = compile_variant(variant)
+            except FusecError as error:
+                failed.setdefault(branch.span, error.diagnostics[0].message)
+                continue
+            accepted.append(made)
+            for span, found in branches(graph).items():
+                seen.setdefault(span, set()).update(found)
+                fresh = [b for expr in found.values() if (b := Branch(span, expr)) not in asked]
+                asked.update(fresh)
+                queue += [(b, variant) for b in fresh]
+            if len(seen[branch.span]) == 2:
+                break
+    checks = {}
+    for span, found in branches(base).items():
+        for outcome, expr in found.items():
+            if len(seen[span]) == 1 and not settled(Branch(span, expr), config):
+                check = folded(Branch(span, expr), outcome, failed.get(span))
+                checks[check.expression] = check
+    return accepted, tuple(checks.values())
+
+
+def settled(branch: Branch, config: Config) -> bool:
+    """Whether the class, not the checkpoint, decides the branch."""
+    known = re.fullmatch(r"hasattr\(config, '(\w+)'\)", branch.expr)
+    return bool(known and known[1] in config)
+
+
+def folded(branch: Branch, outcome: bool, why: str | None) -> FoldedCheck:
+    """The check that a config must pass to take the branch as the port does; ``why`` the other way does not compile."""
+    where = f"line {branch.span.line} of {branch.span.file.rpartition('/')[2]} branches on it"
+    where += f", and the other way cannot be compiled: {why}" if why else ", and no config was found that takes the other way"
+    if "layer_idx" in branch.expr:
+        word = "all" if outcome else "any"
+        expression = f"{word}({branch.expr} for layer_idx in range(config.num_hidden_layers))"
+    else:
+        expression = f"bool({branch.expr})"
+    return FoldedCheck(expression, outcome, where)
+
+
+def variants(branch: Branch, config: Config, outcome: bool) -> Iterator[Config]:
+    """Configs, one key away, for which the branch goes the other way in some layer."""
+    constants = _constants(branch.expr)
+    absent = re.findall(r"getattr\(config, '(\w+)'", branch.expr)
+    for key in dict.fromkeys([*re.findall(r"config\.(\w+)", branch.expr), *absent]):
+        if key not in config and key not in absent:
+            continue
+        others = [config[k] for k in re.findall(r"config\.(\w+)", branch.expr) if k != key and k in config]
+        for value in candidates(config[key] if key in config else None, (*constants, *others)):
+            variant = shrunk(with_values(config, {config.canonical(key): value}))
+            if any(o is not outcome for o in outcomes(branch.expr, variant)):
+                yield variant
+
+
+def with_values(config: Config, values: Mapping[str, Any]) -> Config:
+    """The config with some attributes changed, and what hangs together with them."""
+    merged = {**config.values, **values}
+    for value in values.values():
+        if isinstance(value, list) and any("sliding" in str(v) for v in value):
+            for name, held in merged.items():
+                if name.endswith("window") and held is None:
+                    merged[name] = 8
+    return replace(config, values=merged)
+
+
+def shrunk(config: Config) -> Config:
+    """The same config with few layers."""
+    name = config.canonical("num_hidden_layers")
+    if name not in config.values or config.values[name] <= VARIANT_LAYERS:
+        return config
+    return replace(config, values={**config.values, name: VARIANT_LAYERS})
+
+
+def candidates(value: Any, constants: tuple[Any, ...]) -> Iterator[Any]:
+    """Other values that a config key could have."""
+    strings = [c for c in constants if isinstance(c, str)]
+    if isinstance(value, bool):
+        yield not value
+    elif value is None:
+        yield from (8, True, *strings)
+    elif isinstance(value, int):
+        numbers = [c for c in constants if type(c) is int and c > 1]
+        yield from (v for v in (*numbers, value // 2, value * 2, 1, 0, None) if v != value)
+    elif isinstance(value, float):
+        yield from (v for v in (0.0, 1.0, value * 2, None) if v != value)
+    elif isinstance(value, str):
+        yield from (s for s in (*strings, None) if s != value)
+    elif isinstance(value, dict):
+        for key in value:
+            if isinstance(value[key], str):
+                yield from ({**value, key: s, **_ROPE_EXTRAS} for s in (*strings, "linear", "default") if s not in (value[key], key))
+    elif isinstance(value, list) and value:
+        others = [s for s in strings if s not in value] or [
+            c for c in (0, 1, "full_attention") if type(c) is type(value[0]) and c != value[0]
+        ]
+        for other in others:
+            yield [other if i % 2 else v for i, v in enumerate(value)]
+            yield [other for _ in value]
+        yield from ()
+
+
+_ROPE_EXTRAS = {"factor": 2.0}
+
+
+def outcomes(expr: str, config: Config) -> Iterable[bool]:
+    """The truth of an expression over ``config``, for each layer where it mentions ``layer_idx``."""
+    count = config["num_hidden_layers"] if "num_hidden_layers" in config else 1
+    layers = range(count) if "layer_idx" in expr else (0,)
+    tracer = Tracer(_NoLibrary(), config)
+    scope = ModuleScope("<branch>", "<branch>", ast.Module([], []), False)
+    node = ast.parse(expr, mode="eval").body
+    found = set()
+    for layer in layers:
+        frame = Frame(scope, {"config": tracer.config_object(config, "config"), "layer_idx": layer})
+        try:
+            found.add(bool(plain(tracer.eval(node, frame))))
+        except (FusecError, Raised):
+            return ()
+    return found
+
+
+class _NoLibrary:
+    version = ""
+
+    def find(self, module: str) -> None:
+        return None
+
+
+def _constants(expr: str) -> tuple[Any, ...]:
+    try:
+        tree = ast.parse(expr, mode="eval")
+    except SyntaxError:
+        return ()
+    return tuple(n.value for n in ast.walk(tree) if isinstance(n, ast.Constant))
+
+
+__all__ = ["Branch", "branches", "explore"]

@@ -1,0 +1,111 @@
+"""Runs the original: log-probabilities at every position of the prompts and along greedy decoding.
+
+In a process of its own, on the CPU, in float32 with eager attention, without a cache, so that nothing but the
+original's own arithmetic takes part. The same inputs through its sdpa attention tell how far the original is from
+itself, and a bfloat16 run how far that dtype takes it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from . import layers
+from .checkpoint import Code, NoOriginal, load_config, original_class, write_tiny
+
+
+def load(folder: Path, dtype: torch.dtype, attention: str, code: Code) -> Any:
+    """The original with the checkpoint's weights; :class:`NoOriginal` if the checkpoint leaves a parameter unfilled."""
+    cls = original_class(load_config(folder, code.trusted), folder, code)
+    model, loading = cls.from_pretrained(
+        folder, dtype=dtype, attn_implementation=attention, output_loading_info=True, trust_remote_code=code.trusted
+    )
+    missing = sorted(loading["missing_keys"])
+    if missing:
+        raise NoOriginal(f"the checkpoint has no tensor for {', '.join(missing[:5])}")
+    return model.eval()
+
+
+def log_probabilities(model: Any, tokens: list[int]) -> np.ndarray:
+    """float32 ``[len(tokens), vocabulary]``: row i is the distribution of token i + 1 after the first i + 1 tokens."""
+    with torch.inference_mode():
+        logits = model(torch.tensor([tokens]), use_cache=False).logits[0].float()
+    return np.asarray(torch.log_softmax(logits, dim=-1).numpy())
+
+
+def greedy(model: Any, prompt: list[int], new_tokens: int) -> list[int]:
+    """The greedy continuation of ``prompt``, each token from a run over everything before it."""
+    tokens = list(prompt)
+    for _ in range(new_tokens):
+        tokens.append(int(log_probabilities(model, tokens)[-1].argmax()))
+    return tokens[len(prompt) :]
+
+
+def prepare() -> None:
+    """Import what every original needs."""
+    import transformers.modeling_utils  # noqa: F401
+
+
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Write ``<name>.npz`` and ``<name>.layers.npz`` to the job's folder (``work``).
+
+    The job names a checkpoint (``model``) or has it made (``config``, ``seed``); ``code`` and ``source`` say where the
+    original is, if not in transformers; ``record`` is the number of the prompt over which every module is recorded.
+    """
+    work = Path(job["work"])
+    code = Code(
+        job["trust_remote_code"],
+        Path(job["code"]) if job["code"] else None,
+        (Path(job["source"][0]), job["source"][1]) if job["source"] else None,
+    )
+    prompts: list[list[int]] = job["prompts"]
+    if job["model"]:
+        model_folder = Path(job["model"])
+    else:
+        model_folder = work / "tiny"
+        write_tiny(job["config"], model_folder, prompts, seed=job["seed"], code=code)
+
+    model = load(model_folder, torch.float32, "eager", code)
+    continuations = [greedy(model, prompt, job["new_tokens"]) for prompt in prompts]
+    # The last token generated is never an input.
+    inputs = [[*prompt, *more][:-1] for prompt, more in zip(prompts, continuations, strict=True)]
+    recorded = prompts[job["record"]]
+    with layers.recording(model, len(recorded)) as recorder:
+        log_probabilities(model, recorded)
+    layers.save(work / f"{job['name']}.layers.npz", recorder.values)
+
+    arrays: dict[str, np.ndarray] = {}
+    for index, tokens in enumerate(inputs):
+        arrays[f"logprobs_{index}"] = log_probabilities(model, tokens)
+        arrays[f"tokens_{index}"] = np.array(continuations[index])
+    std = float(np.mean([arrays[f"logprobs_{index}"].std(axis=-1).mean() for index in range(len(inputs))]))
+    own, own_note = _own_difference(model_folder, code, inputs, arrays)
+    if job["bfloat16"]:
+        model = load(model_folder, torch.bfloat16, "eager", code)
+        for index, tokens in enumerate(inputs):
+            arrays[f"bfloat16_{index}"] = log_probabilities(model, tokens)
+    np.savez(work / f"{job['name']}.npz", allow_pickle=False, **arrays)
+    return {
+        "model": str(model_folder),
+        "continuations": continuations,
+        "own_difference": own,
+        "own_note": own_note,
+        "logit_std": std,
+    }
+
+
+def _own_difference(
+    folder: Path, code: Code, inputs: list[list[int]], arrays: dict[str, np.ndarray]
+) -> tuple[float, str]:
+    try:
+        model = load(folder, torch.float32, "sdpa", code)
+    except (ValueError, ImportError) as error:  # how transformers says that a class has no such attention
+        return 0.0, f"the original has no sdpa attention ({error})"
+    largest = 0.0
+    for index, tokens in enumerate(inputs):
+        difference = np.abs(log_probabilities(model, tokens) - arrays[f"logprobs_{index}"])
+        largest = max(largest, float(np.nan_to_num(difference, nan=0.0).max()))
+    return largest, ""

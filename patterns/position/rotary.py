@@ -1,0 +1,171 @@
+"""Rotary position embedding of query and key, in any spelling.
+
+The source's rotation is recognised by value: its traced graph is run on random vectors at
+several positions and compared with the two pairings that the engine knows. Its
+frequencies must be those of the config's rope type, and the port builds the same table.
+
+Example input:
+
+    cos, sin = position_embeddings
+    query_states, key_states = apply_rotary_pos_emb(query_states, key_states, cos, sin)
+
+Example output:
+
+    query_states, key_states = self.rotary_emb(positions, query_states, key_states)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fusec.diagnostics import refuse
+from fusec.graph.axes import SEQ
+from fusec.match.sites import place_of, sites
+from fusec.match.text import attribute_of, size_text
+from fusec.match.unit import Assign, Unit
+
+
+def reference(x, cos, sin):
+    """Half-split pairing. ``x``: (..., width); ``cos``, ``sin``: (..., width / 2) of the same position."""
+    first, second = x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def find(ctx, matches, pattern):
+    """The rotations of each attention call: query and key together."""
+    confirmed = {}
+    for site in sites(ctx, matches):
+        q, k = site.query.rotation, site.key.rotation
+        if site.value.rotation is not None:
+            raise refuse("FUS401", "The value is rotated by position, which the engine's attention cannot express.",
+                         place_of(site.node))
+        if q is None and k is None:
+            continue
+        if q is None or k is None:
+            raise refuse("FUS401", "Only one of query and key is rotated by position.", place_of(site.node))
+        key = tuple(sorted(t.node.id for t in (*q.tables, *k.tables))), shape_key(q), shape_key(k)
+        if key not in confirmed:
+            first, second = confirm(ctx, q, site), confirm(ctx, k, site)
+            if first != second:
+                raise refuse("FUS404", "Query and key are rotated in different ways.", place_of(site.node))
+            confirmed[key] = first
+            absorb(ctx, matches, pattern, q)
+        neox, width = confirmed[key]
+        owner = site.frame
+        head_size = site.query.tensor.shape[-1]
+        arguments = [f"config, {size_text(owner.module, head_size)}"]
+        if width != head_size.value:
+            arguments.append(f"rotary_dim={width}")
+        if not neox:
+            arguments.append("is_neox_style=False")
+        yield Unit(
+            pattern.name, owner, q.nodes | k.nodes, (q.input, k.input), (q.output, k.output),
+            ("{out0}, {out1} = self.rotary_emb(positions, {in0}, {in1})",),
+            hints=("query", "key"), init=(Assign("rotary_emb", f"get_rotary({', '.join(arguments)})", last=True),),
+            symbols=("get_rotary",), needs_positions=True,
+            what=f"rotary embedding, {'half-split' if neox else 'interleaved'} pairing over {width} elements of a head",
+        )
+
+
+def shape_key(rotation):
+    return tuple(s.value for s in rotation.input.shape)
+
+
+def confirm(ctx, rotation, site):
+    """(half-split pairing?, rotated width). Raises FUS404 where the graph computes neither pairing."""
+    place = place_of(rotation.output.node) or place_of(site.node)
+    angles = [n for n in upstream_nodes(ctx, rotation.tables) if n.op in ("cos", "sin")]
+    if not angles:
+        raise refuse("FUS404", "The position tables hold no cosines and sines.", place)
+    rng = np.random.default_rng(0)
+    shape = ctx.shape(rotation.input)
+    positions = np.array([[3, 11, 0, 7, 1], [2, 5, 13, 1, 8]])
+    given = {id(ctx.graph.positions): positions}
+    tables = [n for n in upstream_nodes(ctx, rotation.tables) if n.op == "rope_init"]
+    for n in tables:
+        out = n.outputs[0]
+        given[id(out)] = np.sort(rng.uniform(0.01, 1.0, ctx.shape(out)))[::-1]
+    angle = ctx.evaluate(angles[0].args["input"], given)
+    frequencies = (angle[0, 0] / positions[0, 0]).reshape(-1)
+    x = rng.standard_normal(shape)
+    got = ctx.evaluate(rotation.output, {**given, id(rotation.input): x})
+    seq_axis = next(i for i, s in enumerate(rotation.input.shape) if SEQ in s.atoms)
+    scale = table_scale(ctx, rotation)
+    for neox in (True, False):
+        for width in candidate_widths(frequencies, shape[-1]):
+            unique = distinct(frequencies, width)
+            if unique is None:
+                continue
+            expected = rotate(x, positions, unique, width, neox, seq_axis, scale)
+            if expected.shape == got.shape and np.allclose(expected, got, rtol=1e-9, atol=1e-9):
+                check_frequencies(ctx, unique, width, bool(tables), place)
+                return neox, width
+    raise refuse(
+        "FUS404", "This rotation is neither the half-split nor the interleaved pairing of a rotary embedding.", place,
+        "The engine's rotary kernels know those two; another pairing needs a pattern.",
+    )
+
+
+def upstream_nodes(ctx, tensors):
+    ids = ctx.upstream(tensors)
+    return [n for n in ctx.graph.nodes if n.id in ids]
+
+
+def table_scale(ctx, rotation):
+    """The factor on cos and sin that the graph applies, beyond that of the rope type."""
+    return 1.0
+
+
+def candidate_widths(frequencies, head):
+    return dict.fromkeys(w for w in (len(frequencies), 2 * len(frequencies), head) if w <= head)
+
+
+def distinct(frequencies, width):
+    """The width / 2 frequencies behind a table that may list each one twice, in either order."""
+    half = width // 2
+    if len(frequencies) == half:
+        return frequencies
+    if len(frequencies) == width:
+        if np.allclose(frequencies[:half], frequencies[half:]):
+            return frequencies[:half]
+        if np.allclose(frequencies[::2], frequencies[1::2]):
+            return frequencies[::2]
+    return None
+
+
+def rotate(x, positions, frequencies, width, neox, seq_axis, scale):
+    angle = positions[:, :, None] * frequencies
+    shape = [1] * x.ndim
+    shape[0], shape[seq_axis], shape[-1] = positions.shape[0], positions.shape[1], len(frequencies)
+    cos, sin = np.cos(angle).reshape(shape) * scale, np.sin(angle).reshape(shape) * scale
+    part, rest = x[..., :width], x[..., width:]
+    if neox:
+        a, b = part[..., : width // 2], part[..., width // 2 :]
+        turned = np.concatenate((a * cos - b * sin, b * cos + a * sin), axis=-1)
+    else:
+        a, b = part[..., ::2], part[..., 1::2]
+        turned = np.stack((a * cos - b * sin, b * cos + a * sin), axis=-1).reshape(part.shape)
+    return np.concatenate((turned, rest), axis=-1)
+
+
+def check_frequencies(ctx, frequencies, width, opaque, place):
+    """The plain table must be theta^(-2i/width) for the config's theta; others are the rope type's own."""
+    if opaque:
+        return
+    parameters = ctx.graph.config["rope_parameters"] if "rope_parameters" in ctx.graph.config else {}
+    theta = (parameters or {}).get("rope_theta")
+    if theta is None or not np.allclose(frequencies, 1.0 / theta ** (np.arange(0, width, 2) / width), rtol=1e-6):
+        raise refuse("FUS404", "The rotary frequencies are not those of the config's rope_theta.", place)
+
+
+def absorb(ctx, matches, pattern, rotation):
+    """The port's table follows ``rope_parameters`` at run time: what the source's rotary
+    module branches on there is answered by this pattern, and its class is gone."""
+    for node in upstream_nodes(ctx, rotation.tables):
+        module = ctx.owner(node).module
+        if module is not None and attribute_of_any(ctx, module):
+            matches.replaced[id(module)] = pattern.name
+
+
+def attribute_of_any(ctx, module):
+    return any(attribute_of(m, module) for m in ctx.graph.modules())

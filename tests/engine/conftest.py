@@ -1,0 +1,10 @@
+"""Makes the modules of this folder importable by the tests: `tests.engine.<module>`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = str(Path(__file__).resolve().parents[2])
+if ROOT not in sys.path:
+    sys.path.insert(0, ROOT)
