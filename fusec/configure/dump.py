@@ -61,6 +61,6 @@ def main() -> None:
     try:
         cls = getattr(importlib.import_module(request["module"]), request["cls"])
         answer = {"config": encode(dump(cls.from_dict(cls._decode_special_floats(request["values"]))))}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        answer = {"error": str(error)}
+    except Exception as error:  # whatever the class raises is its verdict
+        answer = {"error": " ".join(str(error).split())}
     sys.stdout.write("\n" + json.dumps(answer))

@@ -44,6 +44,10 @@ _FOLLOWED = ("modeling_rope_utils", "type_validators", "heterogeneity")
 _ABSENT = object()
 
 
+class Rejected(Raised):
+    """What Python's dataclass and property machinery raises, as done natively here."""
+
+
 class ConfigInterpreter(Interpreter):
     """Constructs configuration objects from interpreted sources."""
 
@@ -230,7 +234,7 @@ class ConfigInterpreter(Interpreter):
     ) -> None:
         """The generated ``__init__``: fields in order, then ``__post_init__`` with what is no field."""
         if args:
-            raise Raised(TypeError(f"{cls.name} takes keyword arguments only"), node, None)
+            raise Rejected(TypeError(f"{cls.name} takes keyword arguments only"), node, None)
         extra = dict(kwargs)
         for item in self.fields(cls):
             if item.name in extra:
@@ -240,7 +244,7 @@ class ConfigInterpreter(Interpreter):
             elif item.spec.default is not MISSING:
                 value = item.spec.default
             else:
-                raise Raised(TypeError(f"Missing required field - {item.name!r}"), node, None)
+                raise Rejected(TypeError(f"Missing required field - {item.name!r}"), node, None)
             self.set_attribute(obj, item.name, value, node, frame)
         self.call(self.attribute(obj, "__post_init__", node, frame), [], extra, node, frame)
 
@@ -325,7 +329,7 @@ class ConfigInterpreter(Interpreter):
         found = self.class_attribute(cls, name)
         if isinstance(found, Function) and found.kind == "property":
             if found.setter is None:
-                raise Raised(AttributeError(f"property {name!r} of {cls.name!r} object has no setter"), node, None)
+                raise Rejected(AttributeError(f"property {name!r} of {cls.name!r} object has no setter"), node, None)
             self.call_function(found.setter, [obj, value], {}, node, frame)
         else:
             obj.attrs[name] = value
@@ -334,7 +338,7 @@ class ConfigInterpreter(Interpreter):
         for item in self.fields(cls):
             if item.name == name:
                 if item.checked and (problem := type_problem(value, item.annotation)) is not None:
-                    raise Raised(TypeError(f"the field {name!r} of {cls.name} {problem}"), node, None)
+                    raise Rejected(TypeError(f"the field {name!r} of {cls.name} {problem}"), node, None)
                 for validator in item.spec.validators:
                     self.call(validator, [value], {}, node, frame)
                 return

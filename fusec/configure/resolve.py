@@ -6,10 +6,10 @@ import ast
 import copy
 from typing import Any
 
-from fusec.configure.interp import ConfigInterpreter
+from fusec.configure.interp import ConfigInterpreter, Rejected
 from fusec.configure.slow import import_config
 from fusec.configure.types import Config
-from fusec.diagnostics import FusecError, Place, refuse
+from fusec.diagnostics import Diagnostic, FusecError, Place, refuse
 from fusec.graph.interp import Frame, Raised
 from fusec.graph.values import ClassValue, External, Instance
 from fusec.read.library import installed_library
@@ -20,6 +20,14 @@ _NOWHERE = ast.Pass(lineno=1, col_offset=0, end_lineno=1, end_col_offset=0)
 _SPECIAL_FLOATS = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
 # A configuration source that says one of these is beyond the interpreter; nothing is wrong with the config.
 _BEYOND = ("FUS301", "FUS302", "FUS303", "FUS304")
+
+
+class _Unsure(Exception):
+    """Interpreting did not come to an end that the class itself would surely come to."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        self.diagnostic = diagnostic
+        super().__init__(f"{diagnostic.place}: {diagnostic.message}" if diagnostic.place else diagnostic.message)
 
 
 def resolve_config(checkpoint: Checkpoint) -> Config:
@@ -34,48 +42,63 @@ def resolve_config(checkpoint: Checkpoint) -> Config:
         raise refuse("FUS202", '"self" is no key of a configuration.', Place("config.json", 1))
     try:
         return _interpret(checkpoint, values)
-    except FusecError as error:
-        first = error.diagnostics[0]
-        if first.code not in _BEYOND:
-            raise
-        if checkpoint.library is not installed_library():
-            raise refuse(
-                "FUS201",
-                f"The configuration class {checkpoint.config_class} cannot be interpreted: {first.message}",
-                first.place,
-                first.hint,
-            ) from None
-        why = f"{first.place}: {first.message}" if first.place else first.message
-        return import_config(checkpoint.configuration.module, checkpoint.config_class, dict(checkpoint.config), why)
+    except _Unsure as unsure:
+        if installed_library().find(checkpoint.configuration.module) is not checkpoint.configuration:
+            raise FusecError(unsure.diagnostic) from None
+        module, why = checkpoint.configuration.module, str(unsure)
+        return import_config(module, checkpoint.config_class, dict(checkpoint.config), why)
 
 
 def _interpret(checkpoint: Checkpoint, values: dict[str, Any]) -> Config:
+    """Construct the configuration as interpreted code. Raises FusecError FUS202, or :class:`_Unsure`."""
     interp = ConfigInterpreter(checkpoint.library, auto_tables(checkpoint.library))
-    scope = interp.load(checkpoint.configuration)
-    frame = Frame(scope, scope.names)
+    name = checkpoint.config_class
     try:
-        cls = interp.lookup(checkpoint.config_class, _NOWHERE, frame)
+        scope = interp.load(checkpoint.configuration)
+        frame = Frame(scope, scope.names)
+        cls = interp.lookup(name, _NOWHERE, frame)
         if not isinstance(cls, ClassValue) or interp.base_of(cls) is None:
             raise refuse(
                 "FUS201",
-                f"{checkpoint.config_class} does not derive from transformers' configuration class.",
+                f"{name} does not derive from transformers' configuration class.",
                 Place(checkpoint.configuration.name, 1),
             )
-        obj = interp.call(cls, [], values, _NOWHERE, frame)
-        return _freeze(interp, obj, set())
+        return _freeze(interp, interp.call(cls, [], values, _NOWHERE, frame), set())
     except Raised as raised:
         place = Place(raised.span.file, raised.span.line, raised.span.col + 1) if raised.span else None
-        said = (
-            str(raised.value.args[0]) if isinstance(raised.value, BaseException) and raised.value.args else "an error"
-        )
-        raise refuse(
+        diagnostic = Diagnostic(
             "FUS202",
-            f"{checkpoint.config_class} rejects the configuration: {said}",
+            f"{name} rejects the configuration: {_said(raised.value)}",
             place,
             "Correct config.json; transformers rejects it for the same reason.",
-        ) from None
+        )
+        if isinstance(raised, Rejected) or isinstance(raised.node, ast.Raise):
+            raise FusecError(diagnostic) from None
+        if isinstance(raised.value, ImportError):
+            raise _Unsure(_beyond(name, f"{_said(raised.value)}.", place)) from None
+        raise _Unsure(diagnostic) from None
+    except FusecError as error:
+        first = error.diagnostics[0]
+        if first.code in _BEYOND:
+            raise _Unsure(_beyond(name, first.message, first.place)) from None
+        raise
     except RecursionError:
         raise refuse("FUS202", "The configuration is nested too deeply.", Place("config.json", 1)) from None
+
+
+def _beyond(name: str, why: str, place: Place | None) -> Diagnostic:
+    return Diagnostic(
+        "FUS201",
+        f"The configuration class {name} cannot be interpreted: {why}",
+        place,
+        "fusec never imports a class that is not the installed transformers' own; write it in simpler Python.",
+    )
+
+
+def _said(value: object) -> str:
+    """What an interpreted exception says."""
+    text = str(value.args[0]) if isinstance(value, BaseException) and value.args else type(value).__name__
+    return text if not isinstance(value, KeyError | ArithmeticError) else f"{type(value).__name__}: {text}"
 
 
 def _freeze(interp: ConfigInterpreter, obj: Instance, seen: set[int]) -> Config:

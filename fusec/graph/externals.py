@@ -93,9 +93,7 @@ DTYPE_ALIASES = {
     "int": "int32",
     "bool": "bool",
 }
-DTYPES = frozenset(
-    "float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 bool complex64 model".split()
-)
+DTYPES = frozenset("float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 bool complex64 model".split())
 # Keywords of the attention interface, and what becomes of each.
 ATTENTION_KEYWORDS: dict[str, str] = {
     "scaling": "scale",

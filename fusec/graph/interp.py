@@ -1017,6 +1017,8 @@ class Interpreter:
                 return object()
         if name in EXCEPTIONS:
             return EXCEPTIONS[name](*(deep_plain(a) for a in args))
+        if name == "dict":
+            args = [plain(a) for a in args]
         if name in ("len", "list", "tuple", "enumerate", "zip", "reversed", "iter", "sum", "all", "any", "next"):
             args = [self._plain_iterable(a, node, frame) for a in args]
         if name in ("map", "filter"):

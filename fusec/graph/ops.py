@@ -786,9 +786,9 @@ _op(
     lambda a: np.arange(*(plain(a[k]) for k in ("start", "end", "step") if a.get(k) is not None)).astype(np.float64),
     lambda a: _dtype_arg(a) or "int64",
 )
-_op("zeros", "create", "size dtype", "torch.zeros", _created, _fill_like(0.0), _created_dtype)
-_op("ones", "create", "size dtype", "torch.ones", _created, _fill_like(1.0), _created_dtype)
-_op("empty", "create", "size dtype", "torch.empty", _created, _fill_like(0.0), _created_dtype)
+_op("zeros", "create", "*size dtype", "torch.zeros", _created, _fill_like(0.0), _created_dtype)
+_op("ones", "create", "*size dtype", "torch.ones", _created, _fill_like(1.0), _created_dtype)
+_op("empty", "create", "*size dtype", "torch.empty", _created, _fill_like(0.0), _created_dtype)
 _op(
     "full",
     "create",

@@ -212,8 +212,18 @@ class Tracer(Interpreter):
         result = self.call_function(forward, [root], kwargs, forward.node, frame)
         logits = self._logits(result, forward, scope)
         return Graph(
-            root, scope, self.config_facts, self.nodes, self.frames, self.guards, logits, input_ids, positions,
-            self.node_definitions, self.scopes, self.decisions,
+            root,
+            scope,
+            self.config_facts,
+            self.nodes,
+            self.frames,
+            self.guards,
+            logits,
+            input_ids,
+            positions,
+            self.node_definitions,
+            self.scopes,
+            self.decisions,
         )
 
     def _logits(self, result: Any, forward: Function, scope: ModuleScope) -> Tensor:
@@ -291,7 +301,12 @@ class Tracer(Interpreter):
     def _external_object_attribute(self, obj: Instance, name: str) -> Any:
         path = obj.cls.path
         if path.startswith("torch.nn.") or path == "activation":
-            if name in ("weight", "bias") and path.rpartition(".")[2] in ("Linear", "Embedding", "LayerNorm", "RMSNorm"):
+            if name in ("weight", "bias") and path.rpartition(".")[2] in (
+                "Linear",
+                "Embedding",
+                "LayerNorm",
+                "RMSNorm",
+            ):
                 return self._leaf_parameter(obj, name)
             if name in ("append", "extend"):
                 items = obj.items if obj.items is not None else []
@@ -323,7 +338,9 @@ class Tracer(Interpreter):
             case "to" | "eval" | "train" | "requires_grad_":
                 return NativeFunction(name, lambda *a, **k: obj)
             case "forward" | "__call__":
-                return NativeFunction(name, lambda *a, **k: self.call_instance(obj, list(a), k, obj.cls.node, Frame(obj.cls.scope, {})))
+                return NativeFunction(
+                    name, lambda *a, **k: self.call_instance(obj, list(a), k, obj.cls.node, Frame(obj.cls.scope, {}))
+                )
         return _MISSING
 
     def _register(self, obj: Instance, key: Any, tensor: Any, persistent: Any) -> None:
@@ -394,14 +411,18 @@ class Tracer(Interpreter):
         if obj.path.startswith("finfo:"):
             return {"min": -3.4e38, "max": 3.4e38, "eps": 1.1920929e-07, "tiny": 1.2e-38}.get(name, _MISSING)
         if name == "get_interface" and obj.path.endswith("ALL_ATTENTION_FUNCTIONS"):
-            return NativeFunction(name, lambda impl, default: External("attention_interface") if default is None else _Interface(default))
+            return NativeFunction(
+                name, lambda impl, default: External("attention_interface") if default is None else _Interface(default)
+            )
         return super().external_attribute(obj, name, node, frame)
 
     def external_item(self, obj: Any, key: Any, node: ast.AST, frame: Frame) -> Any:
         if isinstance(obj, External):
             name = obj.path.rpartition(".")[2]
-            if name in ("ACT2FN", "ACT2CLS"):
+            if name == "ACT2FN":
                 return self._activation(key, node, frame)
+            if name == "ACT2CLS":
+                return NativeFunction(name, lambda *a, **k: self._activation(key, node, frame))
             if name == "ROPE_INIT_FUNCTIONS":
                 return NativeFunction(name, lambda *a, **k: self._rope_init(key, node, frame))
         return super().external_item(obj, key, node, frame)
@@ -414,7 +435,7 @@ class Tracer(Interpreter):
 
     def _rope_init(self, kind: Any, node: ast.AST, frame: Frame) -> tuple[Tensor, Sym]:
         config = self.config_facts
-        dim = config["head_dim"] if "head_dim" in config and config["head_dim"] else None
+        dim = config["head_dim"] if config.get("head_dim") else None
         if dim is None and "hidden_size" in config:
             dim = config["hidden_size"] // config["num_attention_heads"]
         half = Size(int(dim or 2) // 2, atom("config.head_dim", int(dim or 2)).factor / 2, ("config.head_dim",))
@@ -499,8 +520,12 @@ class Tracer(Interpreter):
             self.current = previous
         return call.result
 
-    def _push(self, func: Function | None, module: Instance | None, node: ast.AST | None, frame: Frame | None) -> CallFrame:
-        span = self.span(node, frame.scope) if node is not None and frame is not None and hasattr(node, "lineno") else None
+    def _push(
+        self, func: Function | None, module: Instance | None, node: ast.AST | None, frame: Frame | None
+    ) -> CallFrame:
+        span = (
+            self.span(node, frame.scope) if node is not None and frame is not None and hasattr(node, "lineno") else None
+        )
         call = CallFrame(len(self.frames), func, module, self.current, span)
         call.call = node if isinstance(node, ast.Call) else None
         call.caller_scope = frame.scope if frame is not None else None
@@ -509,12 +534,11 @@ class Tracer(Interpreter):
             self.current = call
         return call
 
-    def call_instance(
-        self, obj: Instance, args: list[Any], kwargs: dict[str, Any], node: ast.AST, frame: Frame
-    ) -> Any:
+    def call_instance(self, obj: Instance, args: list[Any], kwargs: dict[str, Any], node: ast.AST, frame: Frame) -> Any:
         if isinstance(obj.cls, External):
             if obj.cls.path == "activation":
-                return self.emit("act", {"input": args[0], "kind": obj.attrs["kind"], "module": obj}, node, frame)
+                x = args[0] if args else kwargs["input"]
+                return self.emit("act", {"input": x, "kind": obj.attrs["kind"], "module": obj}, node, frame)
             if obj.cls.path.startswith("torch.nn."):
                 return self._leaf_forward(obj.cls.path.rpartition(".")[2], obj, args, kwargs, node, frame)
             self.fail("FUS302", f"fusec does not know what calling {obj.cls.path} does.", node, frame)
@@ -526,9 +550,7 @@ class Tracer(Interpreter):
                 return self._leaf_forward(base.path.rpartition(".")[2], obj, args, kwargs, node, frame)
         return super().call_instance(obj, args, kwargs, node, frame)
 
-    def instantiate(
-        self, cls: ClassValue, args: list[Any], kwargs: dict[str, Any], node: ast.AST, frame: Frame
-    ) -> Any:
+    def instantiate(self, cls: ClassValue, args: list[Any], kwargs: dict[str, Any], node: ast.AST, frame: Frame) -> Any:
         obj = Instance(cls)
         init = self.class_attribute(cls, "__init__")
         call = node if isinstance(node, ast.Call) else None
@@ -546,7 +568,9 @@ class Tracer(Interpreter):
         return obj
 
     def _span(self, node: ast.AST | None, frame: Frame | None) -> Span | None:
-        return self.span(node, frame.scope) if node is not None and frame is not None and hasattr(node, "lineno") else None
+        return (
+            self.span(node, frame.scope) if node is not None and frame is not None and hasattr(node, "lineno") else None
+        )
 
     def unknown_call(self, path: str, args: list[Any], kwargs: dict[str, Any], node: ast.AST, frame: Frame) -> Any:
         module, _, name = path.rpartition(".")
@@ -583,7 +607,13 @@ class Tracer(Interpreter):
             return External(path)
         if path == "torch.is_tensor":
             return isinstance(args[0], Tensor)
-        if name in ("is_torchdynamo_compiling", "is_tracing", "is_compiling", "is_torchdynamo_exporting", "is_exporting"):
+        if name in (
+            "is_torchdynamo_compiling",
+            "is_tracing",
+            "is_compiling",
+            "is_torchdynamo_exporting",
+            "is_exporting",
+        ):
             return False
         if path == "torch.is_grad_enabled" or path == "torch.is_autocast_enabled":
             return False
@@ -597,7 +627,9 @@ class Tracer(Interpreter):
 
     # ------------------------------------------------------------------ leaves of the module tree
 
-    def _leaf(self, path: str, args: list[Any], kwargs: dict[str, Any], call: ast.Call | None, frame: Frame | None) -> Instance:
+    def _leaf(
+        self, path: str, args: list[Any], kwargs: dict[str, Any], call: ast.Call | None, frame: Frame | None
+    ) -> Instance:
         name = path.rpartition(".")[2]
         made = Instance(External(path))
         bound: dict[str, Any] = {}
@@ -615,11 +647,15 @@ class Tracer(Interpreter):
             elif default:
                 bound[key] = ast.literal_eval(default)
             else:
-                raise refuse("FUS301", f"{name} lacks the argument {key!r}.", self.place(call, frame.scope if frame else None))
+                raise refuse(
+                    "FUS301", f"{name} lacks the argument {key!r}.", self.place(call, frame.scope if frame else None)
+                )
         made.ctor = Ctor(bound, call, frame.scope if frame else None, self._span(call, frame))
         if name in ("ModuleList", "Sequential", "ParameterList"):
             modules = bound.get("modules", bound.get("values"))
-            modules = modules[0] if name == "Sequential" and len(modules) == 1 and isinstance(modules[0], list) else modules
+            modules = (
+                modules[0] if name == "Sequential" and len(modules) == 1 and isinstance(modules[0], list) else modules
+            )
             made.items = list(modules or [])
         elif name == "ModuleDict":
             made.attrs.update(plain(bound["modules"]) or {})
@@ -634,7 +670,9 @@ class Tracer(Interpreter):
         kind = obj.class_name if isinstance(obj.cls, External) else self._leaf_kind(obj)
         shape: tuple[Size, ...] | None = None
         if kind == "Linear":
-            shape = (_need(a["out_features"]), _need(a["in_features"])) if name == "weight" else (_need(a["out_features"]),)
+            shape = (
+                (_need(a["out_features"]), _need(a["in_features"])) if name == "weight" else (_need(a["out_features"]),)
+            )
             if name == "bias" and not plain(a["bias"]):
                 shape = None
         elif kind == "Embedding":
@@ -653,10 +691,20 @@ class Tracer(Interpreter):
         return tensor
 
     def _leaf_kind(self, obj: Instance) -> str:
-        return next(b.path.rpartition(".")[2] for b in self.mro(obj.cls) if isinstance(b, External) and b.path.startswith("torch.nn."))
+        return next(
+            b.path.rpartition(".")[2]
+            for b in self.mro(obj.cls)
+            if isinstance(b, External) and b.path.startswith("torch.nn.")
+        )
 
     def _leaf_forward(
-        self, kind: str, obj: Instance, args: list[Any], kwargs: dict[str, Any], node: ast.AST | None, frame: Frame | None
+        self,
+        kind: str,
+        obj: Instance,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        node: ast.AST | None,
+        frame: Frame | None,
     ) -> Any:
         x = args[0] if args else kwargs.get("input", kwargs.get("hidden_states", kwargs.get("x")))
         match kind:
@@ -682,7 +730,9 @@ class Tracer(Interpreter):
                 return self.emit(op, bound, node, frame)
             case "Sequential":
                 for item in obj.items or ():
-                    x = self.call(item, [x], {}, node or ast.Pass(), frame or Frame(next(iter(self.scopes.values())), {}))
+                    x = self.call(
+                        item, [x], {}, node or ast.Pass(), frame or Frame(next(iter(self.scopes.values())), {})
+                    )
                 return x
             case _ if kind in ACTIVATION_MODULES:
                 return self.emit("act", {"input": x, "kind": ACTIVATION_MODULES[kind], "module": obj}, node, frame)
@@ -692,7 +742,11 @@ class Tracer(Interpreter):
                 return self.emit(
                     "act", {"input": x, "kind": "gelu_pytorch_tanh" if tanh else "gelu", "module": obj}, node, frame
                 )
-        raise refuse("FUS302", f"fusec does not know what calling torch.nn.{kind} does.", self.place(node, frame.scope if frame else None))
+        raise refuse(
+            "FUS302",
+            f"fusec does not know what calling torch.nn.{kind} does.",
+            self.place(node, frame.scope if frame else None),
+        )
 
     def _parameter(self, tensor: Any, kind: str, persistent: Any, node: ast.AST, frame: Frame) -> Any:
         if not isinstance(tensor, Tensor):
@@ -747,7 +801,11 @@ class Tracer(Interpreter):
         key = (
             id(default),
             tuple(tuple(s.value for s in t.shape) for t in (q, k, v)),
-            tuple(sorted((n, repr(deep_plain(x))) for n, x in known.items() if n != "module" and not isinstance(x, Tensor))),
+            tuple(
+                sorted(
+                    (n, repr(deep_plain(x))) for n, x in known.items() if n != "module" and not isinstance(x, Tensor)
+                )
+            ),
         )
         if key in self.definitions:
             return self.definitions[key]
@@ -755,10 +813,10 @@ class Tracer(Interpreter):
         counter = len(saved)
         self._base = counter + 1_000_000 * (1 + len(self.definitions))
         try:
-            tensors = [self.source("input", {"name": n}, t.shape, t.dtype) for n, t in zip("qkv", (q, k, v), strict=True)]
-            mask = self.source(
-                "input", {"name": "mask"}, (q.shape[0], constant(1), q.shape[2], k.shape[2]), q.dtype
-            )
+            tensors = [
+                self.source("input", {"name": n}, t.shape, t.dtype) for n, t in zip("qkv", (q, k, v), strict=True)
+            ]
+            mask = self.source("input", {"name": "mask"}, (q.shape[0], constant(1), q.shape[2], k.shape[2]), q.dtype)
             arguments = [bound["module"], *tensors, mask]
             rest = {n: x for n, x in bound.items() if n not in ("module", "query", "key", "value", "attention_mask")}
             result = self.call(default, arguments, rest, node, frame)
@@ -776,11 +834,18 @@ class Tracer(Interpreter):
     # ------------------------------------------------------------------ tensors
 
     def source(
-        self, op: str, args: dict[str, Any], shape: tuple[Size, ...], dtype: str | None,
-        node: ast.AST | None = None, frame: Frame | None = None,
+        self,
+        op: str,
+        args: dict[str, Any],
+        shape: tuple[Size, ...],
+        dtype: str | None,
+        node: ast.AST | None = None,
+        frame: Frame | None = None,
     ) -> Tensor:
         """A node without tensor inputs whose shape is given."""
-        made = Node(self._base + len(self.nodes), op, args, (), self._span(node, frame), self._frame(), tuple(self.branches))
+        made = Node(
+            self._base + len(self.nodes), op, args, (), self._span(node, frame), self._frame(), tuple(self.branches)
+        )
         out = Tensor(made, 0, shape, dtype)
         out.storage.append(out)
         made.outputs = (out,)
@@ -812,7 +877,16 @@ class Tracer(Interpreter):
         dtype = result_dtype(row, args)
         if dtype is not None:
             dtype = DTYPE_ALIASES.get(dtype, dtype)
-        made = Node(self._base + len(self.nodes), op, args, (), self._span(node, frame), self._frame(), tuple(self.branches), node)
+        made = Node(
+            self._base + len(self.nodes),
+            op,
+            args,
+            (),
+            self._span(node, frame),
+            self._frame(),
+            tuple(self.branches),
+            node,
+        )
         several = bool(shape) and isinstance(shape[0], tuple)
         shapes = shape if several else (shape,)
         made.outputs = tuple(Tensor(made, i, s, dtype) for i, s in enumerate(shapes))
@@ -916,15 +990,21 @@ class Tracer(Interpreter):
             case "item" | "tolist" | "nonzero" | "numpy":
                 self.fail("FUS303", f"{name}() reads a tensor's values on the host.", node, frame)
             case "view_as" | "reshape_as":
-                return self.emit("view", {"input": tensor, "shape": [_dimension(s) for s in args[0].shape]}, node, frame)
+                return self.emit(
+                    "view", {"input": tensor, "shape": [_dimension(s) for s in args[0].shape]}, node, frame
+                )
             case "expand_as":
-                return self.emit("expand", {"input": tensor, "sizes": [_dimension(s) for s in args[0].shape]}, node, frame)
+                return self.emit(
+                    "expand", {"input": tensor, "sizes": [_dimension(s) for s in args[0].shape]}, node, frame
+                )
             case "t":
                 return self.emit("transpose", {"input": tensor, "dim0": -1, "dim1": -2}, node, frame)
             case "register_hook" | "requires_grad_":
                 return tensor
         if name in DTYPES or name in DTYPE_ALIASES:
-            return self.emit("cast", {"input": tensor, "dtype": External(f"torch.{DTYPE_ALIASES.get(name, name)}")}, node, frame)
+            return self.emit(
+                "cast", {"input": tensor, "dtype": External(f"torch.{DTYPE_ALIASES.get(name, name)}")}, node, frame
+            )
         path = f"Tensor.{name}"
         if path in ACTIVATION_FUNCTIONS:
             return self.emit("act", {"input": tensor, "kind": ACTIVATION_FUNCTIONS[path]}, node, frame)
@@ -954,7 +1034,9 @@ class Tracer(Interpreter):
                 if name in kwargs:
                     bound[name] = kwargs[name]
                 else:
-                    bound[name] = rest if not (len(rest) == 1 and isinstance(plain(rest[0]), list | tuple)) else plain(rest[0])
+                    bound[name] = (
+                        rest if not (len(rest) == 1 and isinstance(plain(rest[0]), list | tuple)) else plain(rest[0])
+                    )
                 rest = []
             elif rest:
                 bound[param] = rest.pop(0)
@@ -966,14 +1048,16 @@ class Tracer(Interpreter):
             if key in names:
                 bound[key] = value
             elif key not in PLACEMENT_KEYWORDS:
-                self.fail("FUS302", f"{row.name} is called with the keyword {key!r}, which fusec does not know.", node, frame)
+                self.fail(
+                    "FUS302", f"{row.name} is called with the keyword {key!r}, which fusec does not know.", node, frame
+                )
         if row.name == "arange" and "end" not in bound and "start" in bound:
             bound = {"start": 0, "end": bound.pop("start"), **bound}
-        if row.name in ("zeros", "ones", "empty") and len(args) > 1:
-            bound = {"size": list(args), **{k: v for k, v in bound.items() if k == "dtype" and k in kwargs}}
         dtype = plain(bound.get("dtype"))
         if isinstance(dtype, External) and row.name not in ("cast",):
-            bound["dtype"] = External(f"torch.{DTYPE_ALIASES.get(dtype.path.rpartition('.')[2], dtype.path.rpartition('.')[2])}")
+            bound["dtype"] = External(
+                f"torch.{DTYPE_ALIASES.get(dtype.path.rpartition('.')[2], dtype.path.rpartition('.')[2])}"
+            )
             if row.name in ("sum", "mean") and isinstance(bound.get("input"), Tensor):
                 bound["input"] = self.emit("cast", {"input": bound["input"], "dtype": bound.pop("dtype")}, node, frame)
         return self.emit(row.name, bound, node, frame)
@@ -989,8 +1073,14 @@ class _Interface:
 
 
 _BINARY_OPS = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "floordiv", ast.Pow: "pow",
-    ast.MatMult: "matmul", ast.Mod: "remainder",
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.FloorDiv: "floordiv",
+    ast.Pow: "pow",
+    ast.MatMult: "matmul",
+    ast.Mod: "remainder",
 }
 _COMPARE_OPS = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from fusec.diagnostics import Place, refuse
 from fusec.graph.ops import OPS, evaluate
 from fusec.graph.tracer import Graph, Tracer
-from fusec.graph.values import CallFrame, External, Function, Instance, Node, Sym, Tensor, plain
+from fusec.graph.values import CallFrame, External, Function, Instance, Node, Sym, Tensor, deep_plain, plain
 from fusec.read.types import Library, Source
 
 REFERENCE_NAMES = {
@@ -36,6 +37,7 @@ class Context:
         for node in graph.nodes:
             for t in node.tensors():
                 self.users[id(t)].append(node)
+        self.row_cache: dict[Any, Any] = {}
         self.by_id = {node.id: node for node in graph.nodes}
         self._depends: dict[int, frozenset[int]] = {}
         self._owner: dict[int, CallFrame] = {}
@@ -81,7 +83,9 @@ class Context:
             if node.op == "cast" and node.args["input"].dtype == t.dtype:
                 t = node.args["input"]
             elif row.kind == "layout" and node.op not in ("cat", "stack") and len(node.outputs) == 1:
-                if node.op == "getitem" and any(isinstance(t2, Tensor) for t2 in node.tensors() if t2 is not node.args["input"]):
+                if node.op == "getitem" and any(
+                    isinstance(t2, Tensor) for t2 in node.tensors() if t2 is not node.args["input"]
+                ):
                     return t
                 source = node.args["input"]
                 if _count(source) != _count(t):
@@ -106,7 +110,9 @@ class Context:
                 stack.extend(pending)
                 continue
             inputs = list(node.tensors())
-            found: frozenset[int] = frozenset().union(*(self._depends[x.node.id] for x in inputs)) if inputs else frozenset({node.id})
+            found: frozenset[int] = (
+                frozenset().union(*(self._depends[x.node.id] for x in inputs)) if inputs else frozenset({node.id})
+            )
             self._depends[node.id] = found
             stack.pop()
         return self._depends[t.node.id]
@@ -130,12 +136,28 @@ class Context:
             stack.extend(x for x in t.node.tensors() if id(x) not in halt)
         return seen
 
+    def signature(self, nodes: Iterable[int]) -> tuple[Any, ...]:
+        """What a region computes, apart from where its inputs come from: equal for the layers that run one code."""
+        order = sorted(nodes)
+        place = {i: n for n, i in enumerate(order)}
+        return tuple(
+            (
+                self.by_id[i].op,
+                tuple(
+                    (k, place.get(v.node.id, self.shape(v)) if isinstance(v, Tensor) else _constant(v, place, self))
+                    for k, v in self.by_id[i].args.items()
+                    if k != "module"
+                ),
+            )
+            for i in order
+        )
+
     # ------------------------------------------------------------------ values
 
     def evaluate(self, t: Tensor, given: dict[int, Any]) -> Any:
         """The array of ``t`` when the tensors with the given ids hold the given arrays.
 
-        Raises KeyError for a source that is not given."""
+        Raises FusecError FUS404 for a source that is not given."""
         memo = dict(given)
         stack = [t]
         while stack:
@@ -148,7 +170,13 @@ class Context:
                 stack.extend(pending)
                 continue
             if OPS[x.node.op].evaluate is None:
-                raise KeyError(f"{x.node.op} {x.node.args.get('name', '')} is not given")
+                span = x.node.span
+                raise refuse(
+                    "FUS404",
+                    f"This computation also depends on a {x.node.op} ({x.node.args.get('name', '')}), which keeps fusec "
+                    "from confirming it by value.",
+                    Place(span.file, span.line, span.col + 1) if span else None,
+                )
             arguments = {k: _arrays(v, memo) for k, v in x.node.args.items()}
             result = evaluate(OPS[x.node.op], arguments)
             if len(x.node.outputs) > 1:
@@ -198,6 +226,14 @@ def _count(t: Tensor) -> int:
     for s in t.shape:
         n *= s.value
     return n
+
+
+def _constant(value: Any, place: dict[int, int], ctx: Context) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(
+            place.get(v.node.id, ctx.shape(v)) if isinstance(v, Tensor) else _constant(v, place, ctx) for v in value
+        )
+    return repr(deep_plain(value))
 
 
 def _arrays(value: Any, memo: dict[int, Any]) -> Any:

@@ -13,8 +13,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from fusec.diagnostics import Place, UsageProblem, refuse
-from fusec.diagnostics import Diagnostic
+from fusec.diagnostics import Diagnostic, Place, UsageProblem, refuse
 from fusec.match.unit import Pattern
 from fusec.read.types import Source
 
@@ -35,7 +34,11 @@ def load_patterns(extra: Path | None = None) -> tuple[Pattern, ...]:
     folders = [shipped_folder()]
     if extra is not None:
         if not extra.is_dir():
-            raise UsageProblem(Diagnostic("FUS001", f"There is no folder {extra}.", None, "--patterns takes a folder of pattern files."))
+            raise UsageProblem(
+                Diagnostic(
+                    "FUS001", f"There is no folder {extra}.", None, "--patterns takes a folder of pattern files."
+                )
+            )
         folders.insert(0, extra)
     found: list[Pattern] = []
     for role in ROLES:
@@ -62,7 +65,9 @@ def load_pattern(path: Path, role: str) -> Pattern:
     except Exception as error:
         line = getattr(error, "lineno", None) or 1
         raise refuse(
-            "FUS406", f"{path.name} is not a pattern: {error}.", Place(f"patterns/{role}/{path.name}", line),
+            "FUS406",
+            f"{path.name} is not a pattern: {error}.",
+            Place(f"patterns/{role}/{path.name}", line),
             "A pattern file has a docstring and a function find(ctx, matches, pattern).",
         ) from None
     source = Source(f"patterns/{role}/{path.name}", module_name, text, "pattern")

@@ -119,7 +119,11 @@ def _rotation(ctx: Context, matches: Matches, output: Tensor) -> Rotation | None
             if ctx.from_positions(t):
                 tables[id(t)] = t
             continue
-        if t.node.op == "linear" or id(t) in matches.norm_outputs or OPS[t.node.op].kind not in ("layout", "pointwise", "cast"):
+        if (
+            t.node.op == "linear"
+            or id(t) in matches.norm_outputs
+            or OPS[t.node.op].kind not in ("layout", "pointwise", "cast")
+        ):
             starts[id(t)] = t
             continue
         region.add(t.node.id)
@@ -165,6 +169,10 @@ def rows(ctx: Context, op: Operand) -> Any:
             place,
         )
     # segments between opaque steps, from the call back to the projection
+    covered = op.nodes - (op.rotation.nodes if op.rotation is not None else frozenset())
+    key = (ctx.signature(covered), ctx.shape(op.projection.outputs[0]), ctx.shape(target))
+    if key in ctx.row_cache:
+        return ctx.row_cache[key]
     index: Any = None
     current = target
     for stop, resume in _segments(op):
@@ -179,6 +187,7 @@ def rows(ctx: Context, op: Operand) -> Any:
     expected = np.arange(b * s).reshape(b, 1, s, 1)
     if not (tokens == expected).all() or not (row == row[:1, :, :1, :]).all():
         raise refuse("FUS405", "The layout of this attention input mixes tokens.", place)
+    ctx.row_cache[key] = row[0, :, 0, :]
     return row[0, :, 0, :]
 
 

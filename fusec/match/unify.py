@@ -132,4 +132,4 @@ def _same_constant(a: Any, b: Any) -> bool:
         return a.path.rpartition(".")[2] == b.path.rpartition(".")[2]
     if isinstance(a, slice) and isinstance(b, slice):
         return all(deep_plain(getattr(a, p)) == deep_plain(getattr(b, p)) for p in ("start", "stop", "step"))
-    return type(a) is type(b) and a == b or (isinstance(a, int | float) and isinstance(b, int | float) and a == b)
+    return (type(a) is type(b) and a == b) or (isinstance(a, int | float) and isinstance(b, int | float) and a == b)

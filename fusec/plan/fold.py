@@ -104,7 +104,11 @@ def settled(branch: Branch, config: Config) -> bool:
 def folded(branch: Branch, outcome: bool, why: str | None) -> FoldedCheck:
     """The check that a config must pass to take the branch as the port does; ``why`` the other way does not compile."""
     where = f"line {branch.span.line} of {branch.span.file.rpartition('/')[2]} branches on it"
-    where += f", and the other way cannot be compiled: {why}" if why else ", and no config was found that takes the other way"
+    where += (
+        f", and the other way cannot be compiled: {why}"
+        if why
+        else ", and no config was found that takes the other way"
+    )
     if "layer_idx" in branch.expr:
         word = "all" if outcome else "any"
         expression = f"{word}({branch.expr} for layer_idx in range(config.num_hidden_layers))"
@@ -163,15 +167,19 @@ def candidates(value: Any, constants: tuple[Any, ...]) -> Iterator[Any]:
     elif isinstance(value, dict):
         for key in value:
             if isinstance(value[key], str):
-                yield from ({**value, key: s, **_ROPE_EXTRAS} for s in (*strings, "linear", "default") if s not in (value[key], key))
+                yield from (
+                    {**value, key: s, **_ROPE_EXTRAS}
+                    for s in (*strings, "linear", "default")
+                    if s not in (value[key], key)
+                )
     elif isinstance(value, list) and value:
         others = [s for s in strings if s not in value] or [
-            c for c in (0, 1, "full_attention") if type(c) is type(value[0]) and c != value[0]
+            c for c in (0, 1, "full_attention") if type(c) is type(value[0])
         ]
         for other in others:
-            yield [other if i % 2 else v for i, v in enumerate(value)]
-            yield [other for _ in value]
-        yield from ()
+            yield from (
+                v for v in ([other if i % 2 else v for i, v in enumerate(value)], [other for _ in value]) if v != value
+            )
 
 
 _ROPE_EXTRAS = {"factor": 2.0}

@@ -32,9 +32,7 @@ def parallel_plan(layouts: Iterable[tuple[str, Layout]], layers: int) -> Paralle
             limits.setdefault(broken[0], []).append(tp)
         else:
             sizes.append(tp)
-    sentences = tuple(
-        f"{name} cannot be dealt out to {_some(bad)} ranks." for name, bad in limits.items()
-    )
+    sentences = tuple(f"{name} cannot be dealt out to {_some(bad)} ranks." for name, bad in limits.items())
     return ParallelPlan(tuple(placements), tuple(sizes), sentences, layers)
 
 

@@ -15,6 +15,8 @@ from fusec.review.text import code_lines, printable, styled
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 # A place names a source file; anything much larger is not one.
 _LARGEST_SOURCE = 16 * 2**20
+# Of a longer line (a config on one line, say), the part around the place is shown.
+_WIDEST_LINE = 140
 
 
 def diagnostic_text(diagnostic: Diagnostic, roots: Sequence[Path] = ()) -> Text:
@@ -78,7 +80,11 @@ def _caret(line: str, place: Place) -> Text:
     number = str(place.line)
     margin = " " * len(number)
     line = line.replace("\t", " ")  # one column each, so that the caret stands under its character
-    before = len(printable(line[: max(place.column - 1, 0)]))
+    first, at = 0, max(place.column - 1, 0)
+    if len(line) > _WIDEST_LINE:
+        first = max(0, min(at - _WIDEST_LINE // 2, len(line) - _WIDEST_LINE))
+        line = line[first : first + _WIDEST_LINE]
+    before = len(printable(line[: at - first]))
     return styled(
         ("\n" + f" {margin} |", "blue"),
         ("\n" + f" {number} | ", "blue"),

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 def show_config(checkpoint: Checkpoint, config: Config) -> str:
     """The checkpoint's facts and the resolved config, one attribute a line."""
-    lines = [f"architecture {checkpoint.architecture}", f"source {checkpoint.modeling.name} ({checkpoint.modeling.origin})"]
+    lines = [
+        f"architecture {checkpoint.architecture}",
+        f"source {checkpoint.modeling.name} ({checkpoint.modeling.origin})",
+    ]
     lines += [f"config.{name} = {_plain(value)}" for name, value in sorted(config.values.items())]
     return "\n".join(lines)
 

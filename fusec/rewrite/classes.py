@@ -101,9 +101,10 @@ def render_init(source: ClassSource, plan: InitPlan, reads: set[str], module: cs
     kept = [e for e in entries if e.keep(live)]
     for entry in kept:
         stale = entry.reads & RANK_ATTRIBUTES - set(plan.assigns)
-        if entry.attrs and not set(entry.attrs) & set(plan.assigns) and entry.reads & RANK_ATTRIBUTES or stale:
+        if (entry.attrs and not set(entry.attrs) & set(plan.assigns) and entry.reads & RANK_ATTRIBUTES) or stale:
             raise refuse(
-                "FUS401", f"{source.cls.name}.__init__ reads {sorted(entry.reads & RANK_ATTRIBUTES)[0]}, which counts one "
+                "FUS401",
+                f"{source.cls.name}.__init__ reads {sorted(entry.reads & RANK_ATTRIBUTES)[0]}, which counts one "
                 "rank's share in the port.",
             )
     params = _parameters(source.init, plan)
@@ -162,8 +163,7 @@ def _entries(source: ClassSource, plan: InitPlan, module: cst.Module) -> Iterato
             made = {a.attr for a in hit}
             while hit:
                 hit = [
-                    a for a in waiting
-                    if _reads(a.text) & made and ready(a) and not (set(a.replaces) & own) - passed
+                    a for a in waiting if _reads(a.text) & made and ready(a) and not (set(a.replaces) & own) - passed
                 ]
                 made |= {a.attr for a in hit}
                 yield from place(hit, [], "")
@@ -195,8 +195,14 @@ def _live(entries: list[Entry], reads: set[str]) -> set[str]:
 def _entry(text: list[str], attrs: tuple[str, ...] = (), names: tuple[str, ...] = (), always: bool = False) -> Entry:
     code = "\n".join(text)
     tree = ast.parse(code)
-    reads = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
-             and n.value.id == "self" and isinstance(n.ctx, ast.Load)}
+    reads = {
+        n.attr
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Attribute)
+        and isinstance(n.value, ast.Name)
+        and n.value.id == "self"
+        and isinstance(n.ctx, ast.Load)
+    }
     read_names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     return Entry(text, attrs, names, reads, read_names, always)
 
@@ -207,8 +213,12 @@ def _reads(text: str) -> set[str]:
 
 def _assigned_attrs(node: ast.stmt) -> tuple[str, ...]:
     return tuple(
-        n.attr for n in ast.walk(node)
-        if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and isinstance(n.value, ast.Name) and n.value.id == "self"
+        n.attr
+        for n in ast.walk(node)
+        if isinstance(n, ast.Attribute)
+        and isinstance(n.ctx, ast.Store)
+        and isinstance(n.value, ast.Name)
+        and n.value.id == "self"
     )
 
 
@@ -218,9 +228,13 @@ def _assigned_names(node: ast.stmt) -> tuple[str, ...]:
 
 def _is_super_init(node: ast.stmt) -> bool:
     return (
-        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute)
-        and node.value.func.attr == "__init__" and isinstance(node.value.func.value, ast.Call)
-        and isinstance(node.value.func.value.func, ast.Name) and node.value.func.value.func.id == "super"
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Attribute)
+        and node.value.func.attr == "__init__"
+        and isinstance(node.value.func.value, ast.Call)
+        and isinstance(node.value.func.value.func, ast.Name)
+        and node.value.func.value.func.id == "super"
     )
 
 

@@ -97,7 +97,9 @@ class Lowering:
         guards = tuple(dict.fromkeys(g for u in order for g in self.guards_of(u)))
         return Body(frame, params, tuple(statements), returns, positions, tuple(order), guards)
 
-    def select(self, frame: CallFrame, results: Iterable[Tensor], stop: Iterable[Tensor] = ()) -> tuple[list[Unit], set[str]]:
+    def select(
+        self, frame: CallFrame, results: Iterable[Tensor], stop: Iterable[Tensor] = ()
+    ) -> tuple[list[Unit], set[str]]:
         """The units that ``results`` need, and the parameters of the forward that they read."""
         ctx = self.ctx
         producers = {id(ctx.base(o)): u for u in self.matches.of(frame) for o in u.outputs}
@@ -155,13 +157,17 @@ class Lowering:
         body = self.body(child)
         attr = attribute_of(frame.module, child.module)
         if attr is None:
-            raise refuse("FUS401", f"{child.module.class_name} is called, but is no attribute of its caller.", _place(child))
+            raise refuse(
+                "FUS401", f"{child.module.class_name} is called, but is no attribute of its caller.", _place(child)
+            )
         inputs = tuple(t for p in body.params for t in iter_tensors(child.arguments[p]))
         arguments = (["positions"] if body.positions else []) + [f"{{in{i}}}" for i in range(len(inputs))]
         outputs = tuple(_results(child))
         covers = frozenset(t.node.id for t in outputs)
         code = f"{{out0}} = self.{attr}({', '.join(arguments)})"
-        return Unit("", frame, covers, inputs, outputs, (code,), hints=("hidden_states",), needs_positions=body.positions)
+        return Unit(
+            "", frame, covers, inputs, outputs, (code,), hints=("hidden_states",), needs_positions=body.positions
+        )
 
     def kept(self, frame: CallFrame, value: Tensor) -> Unit:
         """An elementwise operation that no pattern took: it means the same on tokens, so it stays."""
@@ -179,13 +185,23 @@ class Lowering:
             if self.ctx.from_tokens(t) and not any(t is x for x in inputs):
                 inputs.append(t)
             elif not self.ctx.from_tokens(t):
-                raise refuse("FUS403", "This operation reads a parameter or table that the port does not own.", place_of(node))
+                raise refuse(
+                    "FUS403", "This operation reads a parameter or table that the port does not own.", place_of(node)
+                )
         shapes = {tuple(s.value for s in t.shape) for t in inputs}
         if len(shapes) > 1:
             raise refuse("FUS401", "This operation broadcasts tensors of different shapes.", place_of(node))
         text = self.expression(frame, node, inputs)
-        return Unit("", frame, frozenset({node.id}), tuple(inputs), (value,), (f"{{out0}} = {text}",), hints=("{in0}",),
-                    what=f"kept: {node.op}")
+        return Unit(
+            "",
+            frame,
+            frozenset({node.id}),
+            tuple(inputs),
+            (value,),
+            (f"{{out0}} = {text}",),
+            hints=("{in0}",),
+            what=f"kept: {node.op}",
+        )
 
     def expression(self, frame: CallFrame, node: Node, inputs: list[Tensor]) -> str:
         """The source form of an elementwise node over ``{in0}``..."""
@@ -209,7 +225,9 @@ class Lowering:
         if node.op == "cast":
             dtype = args["dtype"].path
             if dtype == "torch.model":
-                raise refuse("FUS401", "fusec cannot write a cast to the model's dtype outside of a pattern.", place_of(node))
+                raise refuse(
+                    "FUS401", "fusec cannot write a cast to the model's dtype outside of a pattern.", place_of(node)
+                )
             return f"{operand(args['input'])}.to({dtype})"
         if node.op == "clamp":
             bounds = ", ".join(f"{k}={operand(args[k])}" for k in ("min", "max") if args.get(k) is not None)
@@ -220,8 +238,10 @@ class Lowering:
         """A known number in a forward: one of the module's attributes, or the config's expression."""
         if type(value) is Sym:
             assert frame.module is not None
+            outer = {d.frame.id for d in (self.matches.decoder, self.matches.head) if d is not None}
             for name, held in frame.module.attrs.items():
-                if type(held) is Sym and held.expr == value.expr:
+                # the two outer classes of a port set none of the source's attributes but the config
+                if type(held) is Sym and held.expr == value.expr and frame.id not in outer:
                     return f"self.{name}"
             if value.layered:
                 raise refuse("FUS401", f"{value.expr} differs by layer and is no attribute of its module.")
@@ -244,7 +264,9 @@ class Lowering:
                 out[id(self.ctx.base(t))] = named[-1]
         return out
 
-    def name(self, frame: CallFrame, order: list[Unit], results: list[Tensor]) -> tuple[list[Statement], dict[int, str]]:
+    def name(
+        self, frame: CallFrame, order: list[Unit], results: list[Tensor]
+    ) -> tuple[list[Statement], dict[int, str]]:
         ctx = self.ctx
         known = self.source_names(frame)
         readers: dict[int, list[int]] = {}
@@ -254,9 +276,7 @@ class Lowering:
         last = {v: max(r) for v, r in readers.items()}
         for r in results:
             last[id(ctx.base(r))] = len(order)
-        names: dict[int, str] = {
-            id(ctx.base(t)): n for n, v in frame.arguments.items() for t in iter_tensors(v)
-        }
+        names: dict[int, str] = {id(ctx.base(t)): n for n, v in frame.arguments.items() for t in iter_tensors(v)}
         holds: dict[str, int] = {n: v for v, n in names.items()}
         statements: list[Statement] = []
         shown: set[int] = set()
@@ -385,14 +405,18 @@ def _results(frame: CallFrame) -> list[Tensor]:
     return [result] if isinstance(result, Tensor) else []
 
 
+_LINES: dict[int, tuple[Any, dict[int, ast.stmt]]] = {}
+
+
 def _statement(func: Any, line: int) -> ast.stmt | None:
     """The innermost simple statement, or the header of a compound one, on a line of a function."""
-    best: ast.stmt | None = None
-    for node in ast.walk(func):
-        if isinstance(node, ast.stmt) and node is not func and node.lineno <= line <= (node.end_lineno or node.lineno):
-            if best is None or node.lineno >= best.lineno:
-                best = node
-    return best
+    if id(func) not in _LINES:
+        table: dict[int, ast.stmt] = {}
+        for node in ast.walk(func):  # outer statements come first, inner ones overwrite them
+            if isinstance(node, ast.stmt) and node is not func:
+                table.update(dict.fromkeys(range(node.lineno, (node.end_lineno or node.lineno) + 1), node))
+        _LINES[id(func)] = (func, table)
+    return _LINES[id(func)][1].get(line)
 
 
 def _elements(t: Tensor) -> int:

@@ -104,7 +104,12 @@ class _Writer:
         order = [ported[k] for k in ported]
         layer_cls = decoder.calls[0].module.cls if decoder.calls[0].module else None
         if any(c.module is not None and c.module.cls is not layer_cls for c in decoder.calls):
-            raise refuse("FUS502", "The layers are of different classes.", None, "One list of several layer classes is not supported yet.")
+            raise refuse(
+                "FUS502",
+                "The layers are of different classes.",
+                None,
+                "One list of several layer classes is not supported yet.",
+            )
         for name in self._bottom_up(ported):
             blocks[name] = self._class(ported[name], ported)
         stacked = self._stacked(order)
@@ -164,9 +169,7 @@ class _Writer:
         assert instance is not None
         units = [u for u in body.units if u.init or u.drops]
         kids = {
-            name: ported[child.class_name].extra
-            for name, child in children(instance)
-            if child.class_name in ported
+            name: ported[child.class_name].extra for name, child in children(instance) if child.class_name in ported
         }
         plan = init_plan(instance, units, kids)
         part.extra = plan.extra
@@ -174,7 +177,9 @@ class _Writer:
         source = class_source(part.cls, self._trees(part.cls.scope), self.interpreter.mro(part.cls))
         forward = render_forward(source, body)
         if source.init is None:
-            raise refuse("FUS401", f"{part.cls.name} has no __init__.", Place(part.cls.scope.file, part.cls.node.lineno))
+            raise refuse(
+                "FUS401", f"{part.cls.name} has no __init__.", Place(part.cls.scope.file, part.cls.node.lineno)
+            )
         for base in self.interpreter.mro(part.cls):
             if isinstance(base, ClassValue):
                 self._trees(base.scope)
@@ -186,8 +191,12 @@ class _Writer:
             if statement.unit.pattern or statement.unit.what:
                 self.changes.append(
                     Change(
-                        part.cls.name, "rewritten" if statement.unit.pattern else "kept", statement.unit.what,
-                        statement.unit.pattern or None, statement.source_lines, None,
+                        part.cls.name,
+                        "rewritten" if statement.unit.pattern else "kept",
+                        statement.unit.what,
+                        statement.unit.pattern or None,
+                        statement.source_lines,
+                        None,
                     )
                 )
         return [*class_header(source, self.modules[part.cls.scope.file]), *_indent([*init, "", *forward])]
@@ -195,9 +204,7 @@ class _Writer:
     def _same_everywhere(self, part: PortedClass, body: Body, assigns: dict) -> None:  # type: ignore[type-arg]
         """Every instance must run the statements of the chosen one, apart from branches that it does not take."""
         for lowering, other in part.bodies:
-            outcomes = {
-                id(d.node): d.outcome for d in lowering.ctx.graph.decisions if d.frame is other.frame
-            }
+            outcomes = {id(d.node): d.outcome for d in lowering.ctx.graph.decisions if d.frame is other.frame}
             expected: list[str] = []
             for s in body.statements:
                 guards = self.base_guards(s.unit, part, body)
@@ -207,15 +214,19 @@ class _Writer:
             place = Place(part.cls.scope.file, part.cls.node.lineno)
             if expected != actual or other.returns != body.returns or other.params != body.params:
                 raise refuse(
-                    "FUS502", f"Instances of {part.cls.name} compute different things: at {other.frame.module!r} "
-                    f"the port would run {actual}, elsewhere {expected}.", place,
+                    "FUS502",
+                    f"Instances of {part.cls.name} compute different things: at {other.frame.module!r} "
+                    f"the port would run {actual}, elsewhere {expected}.",
+                    place,
                 )
             for unit in other.units:
                 for a in unit.init:
                     if a.attr in assigns and assigns[a.attr].text != a.text:
                         raise refuse(
-                            "FUS502", f"{part.cls.name}.{a.attr} would be built differently in different layers: "
-                            f"{a.text} and {assigns[a.attr].text}.", place,
+                            "FUS502",
+                            f"{part.cls.name}.{a.attr} would be built differently in different layers: "
+                            f"{a.text} and {assigns[a.attr].text}.",
+                            place,
                         )
 
     def base_guards(self, unit: Unit, part: PortedClass, body: Body):  # type: ignore[no-untyped-def]
@@ -240,7 +251,9 @@ class _Writer:
             for path in self._paths():
                 for segment in path.split("."):
                     if segment.startswith(s.source) and segment != s.source:
-                        raise refuse("FUS403", f"The name {segment} begins like the fused {s.source}; loading could mistake it.")
+                        raise refuse(
+                            "FUS403", f"The name {segment} begins like the fused {s.source}; loading could mistake it."
+                        )
         return stacked
 
     def _paths(self) -> list[str]:
@@ -248,7 +261,10 @@ class _Writer:
 
     def _own_everything(self, order: list[PortedClass], decoder, head) -> None:  # type: ignore[no-untyped-def]
         """Promise: no parameter of the source without a home in the port."""
-        owned: set[int] = {id(decoder.frame.module.attrs[decoder.embed_attr]), id(head.frame.module.attrs[head.head_attr])}
+        owned: set[int] = {
+            id(decoder.frame.module.attrs[decoder.embed_attr]),
+            id(head.frame.module.attrs[head.head_attr]),
+        }
         if decoder.norm is not None:
             owned.add(id(decoder.norm.module))
         for part in order:
@@ -265,7 +281,9 @@ class _Writer:
                     module.class_name in ("Linear", "Embedding")
                 ):
                     raise self._unowned(module)
-            elif any(isinstance(v, Parameter) and (v.kind == "parameter" or v.persistent) for v in module.attrs.values()):
+            elif any(
+                isinstance(v, Parameter) and (v.kind == "parameter" or v.persistent) for v in module.attrs.values()
+            ):
                 raise self._unowned(module)
 
     def _unowned(self, module: Instance) -> Exception:
@@ -309,7 +327,12 @@ class _Writer:
     def _free_names(self, code: str) -> set[str]:
         tree = ast.parse(code)
         bound = {n.name for n in ast.walk(tree) if isinstance(n, ast.ClassDef | ast.FunctionDef)}
-        bound |= {a.arg for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.Lambda) for a in (*n.args.args, *n.args.kwonlyargs)}
+        bound |= {
+            a.arg
+            for n in ast.walk(tree)
+            if isinstance(n, ast.FunctionDef | ast.Lambda)
+            for a in (*n.args.args, *n.args.kwonlyargs)
+        }
         bound |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         return {n for n in used - bound if not hasattr(builtins, n)}
@@ -344,7 +367,15 @@ class _Writer:
                 for arg in (*func.args.args, *func.args.kwonlyargs):
                     if arg.annotation is not None and _mentions(arg.annotation, unknown):
                         a = arg.annotation
-                        edits.append((a.lineno, arg.col_offset + len(arg.arg), a.end_lineno or a.lineno, a.end_col_offset or 0, ""))
+                        edits.append(
+                            (
+                                a.lineno,
+                                arg.col_offset + len(arg.arg),
+                                a.end_lineno or a.lineno,
+                                a.end_col_offset or 0,
+                                "",
+                            )
+                        )
         for line, start, end_line, end, text in sorted(edits, reverse=True):
             assert line == end_line
             lines[line - 1] = lines[line - 1][:start] + text + lines[line - 1][end:]
@@ -370,7 +401,14 @@ class _Writer:
         assert decoder is not None and head is not None
         done: list[Change] = []
         for change in self.changes:
-            first = next((code for c, code, u in self.placed if c == change.cls and u.pattern == (change.pattern or "") and u.what == change.what), None)
+            first = next(
+                (
+                    code
+                    for c, code, u in self.placed
+                    if c == change.cls and u.pattern == (change.pattern or "") and u.what == change.what
+                ),
+                None,
+            )
             done.append(_located(change, classes.get(change.cls), lines, first))
         for name, pattern, what in (
             (model_name, decoder.pattern, "embedding, pipeline stages and compilation as the engine has them"),
@@ -396,7 +434,10 @@ class _Writer:
             out[norm.module.class_name] = (f"computed by the engine's {norm.layer}", norm.pattern)
         for module in self.graph.modules():
             if id(module) in matches.replaced:
-                out[module.class_name] = ("its table is built by the port's rotary embedding", matches.replaced[id(module)])
+                out[module.class_name] = (
+                    "its table is built by the port's rotary embedding",
+                    matches.replaced[id(module)],
+                )
         covered: dict[str, str] = {}
         for units in matches.units.values():
             for unit in units:
@@ -461,7 +502,10 @@ def format_source(text: str) -> str:
     if command is None:
         raise refuse("FUS004", "ruff, which formats the port, is not installed.", None, "pip install ruff")
     options = ["--isolated", "--line-length", "88", "--target-version", "py310"]
-    for arguments in (["check", "--select", "I", "--fix", "--quiet", *options, "-"], ["format", "--quiet", *options, "-"]):
+    for arguments in (
+        ["check", "--select", "I", "--fix", "--quiet", *options, "-"],
+        ["format", "--quiet", *options, "-"],
+    ):
         done = subprocess.run([command, *arguments], input=text, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise refuse("FUS005", f"The port could not be formatted: {done.stderr.strip().splitlines()[:1]}.")

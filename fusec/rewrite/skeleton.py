@@ -52,7 +52,7 @@ def decoder_class(lowering: Lowering, decoder: Decoder, layer_extra: tuple[str, 
     pairs = ", ".join(f'"{v}": {v}' for v in values)
     size = argument_text(model, embed, "embedding_dim")
     lines = [
-        "def __init__(self, *, vllm_config: VllmConfig, prefix: str = \"\") -> None:",
+        'def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:',
         "    super().__init__()",
         "    config = vllm_config.model_config.hf_config",
         "    cache_config = vllm_config.cache_config",
@@ -71,8 +71,15 @@ def decoder_class(lowering: Lowering, decoder: Decoder, layer_extra: tuple[str, 
         "    )",
     ]
     symbols = [
-        "VllmConfig", "get_pp_group", "VocabParallelEmbedding", "PPMissingLayer", "make_layers", "IntermediateTensors",
-        "make_empty_intermediate_tensors_factory", "support_torch_compile", "extract_layer_index",
+        "VllmConfig",
+        "get_pp_group",
+        "VocabParallelEmbedding",
+        "PPMissingLayer",
+        "make_layers",
+        "IntermediateTensors",
+        "make_empty_intermediate_tensors_factory",
+        "support_torch_compile",
+        "extract_layer_index",
     ]
     units: list[Unit] = list(before)
     after: list[str] = []
@@ -87,7 +94,9 @@ def decoder_class(lowering: Lowering, decoder: Decoder, layer_extra: tuple[str, 
             f"        self.{attr} = PPMissingLayer()",
         ]
         symbols += unit.symbols
-        after.append(f"{hidden}, _ = self.{attr}({hidden}, residual)" if threaded else f"{hidden} = self.{attr}({hidden})")
+        after.append(
+            f"{hidden}, _ = self.{attr}({hidden}, residual)" if threaded else f"{hidden} = self.{attr}({hidden})"
+        )
     elif threaded:
         after.append(f"{hidden} = {hidden} + residual")
     lines += [
@@ -151,7 +160,10 @@ def head_class(lowering: Lowering, head: Head, decoder: Decoder, stacked: tuple[
     assert isinstance(embed, Instance)
     lines = [
         "packed_modules_mapping = {",
-        *(f'    "{target}": [{", ".join(repr(p).replace(chr(39), chr(34)) for p in parts)}],' for target, parts in packed.items()),
+        *(
+            f'    "{target}": [{", ".join(repr(p).replace(chr(39), chr(34)) for p in parts)}],'
+            for target, parts in packed.items()
+        ),
         "}",
         "hf_to_vllm_mapper = WeightsMapper(",
         "    orig_to_new_stacked={",
@@ -196,8 +208,16 @@ def head_class(lowering: Lowering, head: Head, decoder: Decoder, stacked: tuple[
         "    return self.loader.load_weights(self, weights)",
     ]
     symbols = (
-        "SupportsPP", "WeightsMapper", "VllmConfig", "maybe_prefix", "get_pp_group", "ParallelLMHead", "PPMissingLayer",
-        "LogitsProcessor", "IntermediateTensors", "CompleteLoader",
+        "SupportsPP",
+        "WeightsMapper",
+        "VllmConfig",
+        "maybe_prefix",
+        "get_pp_group",
+        "ParallelLMHead",
+        "PPMissingLayer",
+        "LogitsProcessor",
+        "IntermediateTensors",
+        "CompleteLoader",
     )
     return Skeleton(lines, symbols, tuple(units))
 
@@ -212,7 +232,11 @@ def _renamed(lowering: Lowering, units: list[Unit], start: object, name: str) ->
     lines: list[str] = []
     for unit in order:
         if len(unit.inputs) != 1 or len(unit.outputs) != 1:
-            raise refuse("FUS401", "Around the layers, only operations on one value are supported.", place_of(unit.outputs[0].node))
+            raise refuse(
+                "FUS401",
+                "Around the layers, only operations on one value are supported.",
+                place_of(unit.outputs[0].node),
+            )
         slots = {"in0": name, "out0": name}
         lines += [line.format(**slots) for line in unit.code]
     return lines
@@ -242,7 +266,12 @@ def _layer_count(decoder: Decoder) -> str:
     node = held.ctor.node if held.ctor else None
     if node is not None:
         for call in ast.walk(node):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "range" and len(call.args) == 1:
+            if (
+                isinstance(call, ast.Call)
+                and isinstance(call.func, ast.Name)
+                and call.func.id == "range"
+                and len(call.args) == 1
+            ):
                 return ast.unparse(call.args[0])
     raise refuse("FUS401", "The layer list is not built by a comprehension over range(...).")
 

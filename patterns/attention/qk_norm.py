@@ -42,17 +42,24 @@ def find(ctx, matches, pattern):
                 raise refuse(
                     "FUS401",
                     f"This norm runs over {shape[-1]} elements of a projection that is split over ranks by heads of {size}.",
-                    place_of(norm.output.node), "A norm over all heads needs a pattern that reduces across ranks.",
+                    place_of(norm.output.node),
+                    "A norm over all heads needs a pattern that reduces across ranks.",
                 )
             head_rows(ctx, operand, size)
             attr = attribute_of(site.frame.module, norm.module)
             constructor = constructors(ctx, matches, site, norm)
             covers = norm.covers | ctx.upstream([norm.input], [operand.projection.outputs[0]])
             yield Unit(
-                pattern.name, site.frame, frozenset(covers), (norm.input,), (norm.output,),
+                pattern.name,
+                site.frame,
+                frozenset(covers),
+                (norm.input,),
+                (norm.output,),
                 (f"{{out0}} = self.{attr}({{in0}}.unflatten(-1, (self.{heads}, self.head_dim))).flatten(-2)",),
-                init=(Assign(attr, constructor, (attr,)),), layouts=(Layout(attr, "replicated", None, (attr,)),),
-                symbols=("RMSNorm",), what=f"{attr} normalises each head on its own rank",
+                init=(Assign(attr, constructor, (attr,)),),
+                layouts=(Layout(attr, "replicated", None, (attr,)),),
+                symbols=("RMSNorm",),
+                what=f"{attr} normalises each head on its own rank",
             )
 
 
@@ -72,6 +79,8 @@ def constructors(ctx, matches, site, norm):
     names = list(norm.module.ctor.arguments)
     owner = site.frame.module
     size = argument_text(owner, norm.module, names[0])
-    eps = next((argument_text(owner, norm.module, n) for n in names if norm.module.ctor.arguments[n] is norm.eps),
-               value_text(norm.eps))
+    eps = next(
+        (argument_text(owner, norm.module, n) for n in names if norm.module.ctor.arguments[n] is norm.eps),
+        value_text(norm.eps),
+    )
     return f"{norm.layer}({size}, eps={eps})"

@@ -40,8 +40,12 @@ def find(ctx, matches, pattern):
         layers = [n.args["module"] for n in nodes]
         attrs = tuple(attribute_of(owner, layer) for layer in layers)
         if len({id(n) for n in nodes}) != 3 or None in attrs:
-            raise refuse("FUS401", "Query, key and value do not come from three projections of this module.",
-                         place_of(site.node), "A packed projection needs a pattern that knows its row order.")
+            raise refuse(
+                "FUS401",
+                "Query, key and value do not come from three projections of this module.",
+                place_of(site.node),
+                "A packed projection needs a pattern that knows its row order.",
+            )
         inputs = {id(ctx.base(n.args["input"])) for n in nodes}
         if len(inputs) != 1:
             raise refuse("FUS401", "Query, key and value are projected from different inputs.", place_of(site.node))
@@ -51,8 +55,11 @@ def find(ctx, matches, pattern):
                 raise refuse("FUS401", "This projection's rows are not whole heads in order.", place_of(node))
         biases = [plain(layer.ctor.arguments["bias"]) for layer in layers]
         if len({bool(b) for b in biases}) != 1:
-            raise refuse("FUS401", "Only some of query, key and value have a bias, which the fused layer cannot express.",
-                         place_of(site.node))
+            raise refuse(
+                "FUS401",
+                "Only some of query, key and value have a bias, which the fused layer cannot express.",
+                place_of(site.node),
+            )
         q, k, v = (o.tensor.shape for o in operands)
         if not k[1].value == v[1].value or not q[3].value == k[3].value == v[3].value:
             raise refuse("FUS401", "Key and value differ in their heads, or heads differ in size.", place_of(site.node))
@@ -60,7 +67,9 @@ def find(ctx, matches, pattern):
         head = size_text(owner, q[3])
         bias = dict.fromkeys(argument_text(owner, layer, "bias") for layer in layers)
         if len(bias) != 1:
-            raise refuse("FUS401", "The biases of query, key and value follow different config keys.", place_of(site.node))
+            raise refuse(
+                "FUS401", "The biases of query, key and value follow different config keys.", place_of(site.node)
+            )
         text = (
             f"QKVParallelLinear({argument_text(owner, layers[0], 'in_features')}, {head}, {total(q[1])}, {total(k[1])}, "
             f'bias={next(iter(bias))}, quant_config=quant_config, prefix=f"{{prefix}}.{name}")'
@@ -75,13 +84,22 @@ def find(ctx, matches, pattern):
             Assign("kv_size", "self.num_kv_heads * self.head_dim"),
         ]
         yield Unit(
-            pattern.name, site.frame, frozenset(n.id for n in nodes), (nodes[0].args["input"],),
+            pattern.name,
+            site.frame,
+            frozenset(n.id for n in nodes),
+            (nodes[0].args["input"],),
             tuple(n.outputs[0] for n in nodes),
-            (f"{{tmp0}}, _ = self.{name}({{in0}})",
-             "{out0}, {out1}, {out2} = {tmp0}.split([self.q_size, self.kv_size, self.kv_size], dim=-1)"),
-            hints=("query", "key", "value"), tmps=("qkv",), init=tuple(setup), drops=attrs,
+            (
+                f"{{tmp0}}, _ = self.{name}({{in0}})",
+                "{out0}, {out1}, {out2} = {tmp0}.split([self.q_size, self.kv_size, self.kv_size], dim=-1)",
+            ),
+            hints=("query", "key", "value"),
+            tmps=("qkv",),
+            init=tuple(setup),
+            drops=attrs,
             stacked=tuple(Stacked(a, name, s) for a, s in zip(attrs, "qkv", strict=True)),
-            layouts=(Layout(name, "qkv", "heads", attrs, (q[1].value, k[1].value)),), symbols=("QKVParallelLinear",),
+            layouts=(Layout(name, "qkv", "heads", attrs, (q[1].value, k[1].value)),),
+            symbols=("QKVParallelLinear",),
             what=f"{', '.join(attrs)} fused into {name}",
         )
 

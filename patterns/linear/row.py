@@ -62,7 +62,14 @@ def unit(ctx, pattern, node, source, axis):
     )
     covers = frozenset({node.id}) | ctx.upstream([node.args["input"]], [source])
     return Unit(
-        pattern.name, owner, covers, (source,), (node.outputs[0],), (f"{{out0}}, _ = self.{attr}({{in0}})",),
-        init=(Assign(attr, text, (attr,), ("quant_config", "prefix")),), layouts=(Layout(attr, "row", axis, (attr,), (source.shape[2].value,)),),
-        symbols=("RowParallelLinear",), what=f"{attr} is row-parallel",
+        pattern.name,
+        owner,
+        covers,
+        (source,),
+        (node.outputs[0],),
+        (f"{{out0}}, _ = self.{attr}({{in0}})",),
+        init=(Assign(attr, text, (attr,), ("quant_config", "prefix")),),
+        layouts=(Layout(attr, "row", axis, (attr,), (source.shape[2].value,)),),
+        symbols=("RowParallelLinear",),
+        what=f"{attr} is row-parallel",
     )

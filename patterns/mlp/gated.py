@@ -69,7 +69,9 @@ def units(ctx, pattern, down, product, parts, kind):
     sizes = [argument_text(module, layer, "out_features") for layer in layers]
     bias = dict.fromkeys(argument_text(module, layer, "bias") for layer in layers)
     if len(set(biases)) != 1 or len(bias) != 1:
-        raise refuse("FUS401", "Gate and up differ in their bias, which the fused layer cannot express.", place_of(down))
+        raise refuse(
+            "FUS401", "Gate and up differ in their bias, which the fused layer cannot express.", place_of(down)
+        )
     name = fused_name(attrs)
     act = activation_attr(module, ctx, product)
     outputs = f"[{sizes[0]}] * 2" if sizes[0] == sizes[1] else f"[{sizes[0]}, {sizes[1]}]"
@@ -79,15 +81,23 @@ def units(ctx, pattern, down, product, parts, kind):
     )
     covers = {p.id for p in parts} | ctx.upstream([product], [p.outputs[0] for p in parts])
     yield Unit(
-        pattern.name, owner, frozenset(covers), (parts[0].args["input"],), (product,),
-        (f"{{tmp0}}, _ = self.{name}({{in0}})", f"{{out0}} = self.{act}({{tmp0}})"), tmps=("gate_up",), hints=("{in0}",),
+        pattern.name,
+        owner,
+        frozenset(covers),
+        (parts[0].args["input"],),
+        (product,),
+        (f"{{tmp0}}, _ = self.{name}({{in0}})", f"{{out0}} = self.{act}({{tmp0}})"),
+        tmps=("gate_up",),
+        hints=("{in0}",),
         init=(
             Assign(name, gate_up, attrs, ("quant_config", "prefix")),
             Assign(act, f"get_act_and_mul_fn({value_text(kind)})", (act,)),
         ),
-        drops=attrs, stacked=tuple(Stacked(a, name, i) for i, a in enumerate(attrs)),
+        drops=attrs,
+        stacked=tuple(Stacked(a, name, i) for i, a in enumerate(attrs)),
         layouts=(Layout(name, "column", "intermediate", attrs, (product.shape[-1].value,)),),
-        symbols=("MergedColumnParallelLinear", "get_act_and_mul_fn"), what=f"{', '.join(attrs)} fused into {name}",
+        symbols=("MergedColumnParallelLinear", "get_act_and_mul_fn"),
+        what=f"{', '.join(attrs)} fused into {name}",
     )
     row = (
         f"RowParallelLinear({argument_text(module, down.args['module'], 'in_features')}, "
@@ -96,10 +106,16 @@ def units(ctx, pattern, down, product, parts, kind):
         f'quant_config=quant_config, prefix=f"{{prefix}}.{down_attr}")'
     )
     yield Unit(
-        pattern.name, owner, frozenset({down.id}), (product,), (down.outputs[0],),
-        (f"{{out0}}, _ = self.{down_attr}({{in0}})",), hints=("output",),
+        pattern.name,
+        owner,
+        frozenset({down.id}),
+        (product,),
+        (down.outputs[0],),
+        (f"{{out0}}, _ = self.{down_attr}({{in0}})",),
+        hints=("output",),
         init=(Assign(down_attr, row, (down_attr,), ("quant_config", "prefix")),),
-        layouts=(Layout(down_attr, "row", "intermediate", (down_attr,), (product.shape[-1].value,)),), symbols=("RowParallelLinear",),
+        layouts=(Layout(down_attr, "row", "intermediate", (down_attr,), (product.shape[-1].value,)),),
+        symbols=("RowParallelLinear",),
         what=f"{down_attr} is row-parallel",
     )
 

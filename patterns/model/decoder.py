@@ -46,9 +46,12 @@ def decoder(ctx, matches, pattern, frame, name, layers):
     for call in layers:
         tensors = [v for v in call.arguments.values() if isinstance(v, Tensor) and ctx.from_tokens(v)]
         if len(tensors) != 1 or (previous is not None and ctx.base(tensors[0]) is not ctx.base(previous)):
-            raise refuse("FUS401", "A layer reads something besides the result of the layer before it.",
-                         place_of(tensors[0].node) if tensors else None,
-                         "Side channels between layers are not supported yet.")
+            raise refuse(
+                "FUS401",
+                "A layer reads something besides the result of the layer before it.",
+                place_of(tensors[0].node) if tensors else None,
+                "Side channels between layers are not supported yet.",
+            )
         if previous is None:
             embedded = tensors[0]
         previous = call.result[0] if isinstance(call.result, tuple) else call.result
@@ -58,5 +61,8 @@ def decoder(ctx, matches, pattern, frame, name, layers):
     if len(looked_up) != 1 or looked_up[0].args.get("module") is None:
         raise refuse("FUS401", "The model does not embed its tokens with one embedding module.")
     attr = attribute_of(frame.module, looked_up[0].args["module"])
-    norm = next((n for n in matches.norms.values() if ctx.caller(n.frame) is frame and ctx.base(n.input) is ctx.base(previous)), None)
+    norm = next(
+        (n for n in matches.norms.values() if ctx.caller(n.frame) is frame and ctx.base(n.input) is ctx.base(previous)),
+        None,
+    )
     return Decoder(frame, looked_up[0].outputs[0], attr, name, tuple(layers), embedded, previous, norm, pattern.name)

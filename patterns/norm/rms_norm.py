@@ -47,9 +47,7 @@ def find(ctx, matches, pattern):
         if found is None or found["weight"].node.op != "parameter":
             continue
         covers = frozenset(n.id for n in ctx.own_nodes(frame))
-        norm = Norm(
-            frame, module, x, frame.result, found["weight"], found["eps"], pattern.name, covers, "RMSNorm"
-        )
+        norm = Norm(frame, module, x, frame.result, found["weight"], found["eps"], pattern.name, covers, "RMSNorm")
         matches.norms[id(module)] = norm
         matches.norm_outputs[id(frame.result)] = norm
         owner = ctx.caller(frame)
@@ -61,10 +59,16 @@ def unit(owner, norm):
     """A norm over the whole hidden vector of each token."""
     attr = attribute_of(owner.module, norm.module)
     return Unit(
-        norm.pattern, owner, norm.covers, (norm.input,), (norm.output,), (f"{{out0}} = self.{attr}({{in0}})",),
+        norm.pattern,
+        owner,
+        norm.covers,
+        (norm.input,),
+        (norm.output,),
+        (f"{{out0}} = self.{attr}({{in0}})",),
         init=(Assign(attr, constructor(owner.module, norm), (attr,)),),
         layouts=(Layout(attr, "replicated", None, (attr,)),),
-        symbols=("RMSNorm",), what=f"{norm.module.class_name} is the engine's RMSNorm",
+        symbols=("RMSNorm",),
+        what=f"{norm.module.class_name} is the engine's RMSNorm",
     )
 
 

@@ -37,13 +37,18 @@ def find(ctx, matches, pattern):
     for site in sites(ctx, matches):
         q, k = site.query.rotation, site.key.rotation
         if site.value.rotation is not None:
-            raise refuse("FUS401", "The value is rotated by position, which the engine's attention cannot express.",
-                         place_of(site.node))
+            raise refuse(
+                "FUS401",
+                "The value is rotated by position, which the engine's attention cannot express.",
+                place_of(site.node),
+            )
         if q is None and k is None:
             continue
         if q is None or k is None:
             raise refuse("FUS401", "Only one of query and key is rotated by position.", place_of(site.node))
-        key = tuple(sorted(t.node.id for t in (*q.tables, *k.tables))), shape_key(q), shape_key(k)
+        key = tuple(
+            (ctx.signature(r.nodes), tuple(id(ctx.base(t)) for t in r.tables), ctx.shape(r.input)) for r in (q, k)
+        )
         if key not in confirmed:
             first, second = confirm(ctx, q, site), confirm(ctx, k, site)
             if first != second:
@@ -59,27 +64,36 @@ def find(ctx, matches, pattern):
         if not neox:
             arguments.append("is_neox_style=False")
         yield Unit(
-            pattern.name, owner, q.nodes | k.nodes, (q.input, k.input), (q.output, k.output),
+            pattern.name,
+            owner,
+            q.nodes | k.nodes,
+            (q.input, k.input),
+            (q.output, k.output),
             ("{out0}, {out1} = self.rotary_emb(positions, {in0}, {in1})",),
-            hints=("query", "key"), init=(Assign("rotary_emb", f"get_rotary({', '.join(arguments)})", last=True),),
-            symbols=("get_rotary",), needs_positions=True,
+            hints=("query", "key"),
+            init=(Assign("rotary_emb", f"get_rotary({', '.join(arguments)})", last=True),),
+            symbols=("get_rotary",),
+            needs_positions=True,
             what=f"rotary embedding, {'half-split' if neox else 'interleaved'} pairing over {width} elements of a head",
         )
-
-
-def shape_key(rotation):
-    return tuple(s.value for s in rotation.input.shape)
 
 
 def confirm(ctx, rotation, site):
     """(half-split pairing?, rotated width). Raises FUS404 where the graph computes neither pairing."""
     place = place_of(rotation.output.node) or place_of(site.node)
     angles = [n for n in upstream_nodes(ctx, rotation.tables) if n.op in ("cos", "sin")]
-    if not angles:
-        raise refuse("FUS404", "The position tables hold no cosines and sines.", place)
+    stop = [t for n in angles for t in n.outputs]
+    if not angles or ctx.graph.positions.node.id in ctx.upstream(rotation.tables, stop):
+        raise refuse(
+            "FUS404",
+            "Query or key is mixed with a function of the position that is no rotation.",
+            place,
+            "A scale that depends on the position needs a pattern of its own.",
+        )
     rng = np.random.default_rng(0)
     shape = ctx.shape(rotation.input)
-    positions = np.array([[3, 11, 0, 7, 1], [2, 5, 13, 1, 8]])
+    # far apart, so that nothing that sets in late is taken for a plain rotation
+    positions = np.array([[3, 11, 0, 70, 1], [2, 5003, 131072, 1, 1000003]])
     given = {id(ctx.graph.positions): positions}
     tables = [n for n in upstream_nodes(ctx, rotation.tables) if n.op == "rope_init"]
     for n in tables:
@@ -90,18 +104,19 @@ def confirm(ctx, rotation, site):
     x = rng.standard_normal(shape)
     got = ctx.evaluate(rotation.output, {**given, id(rotation.input): x})
     seq_axis = next(i for i, s in enumerate(rotation.input.shape) if SEQ in s.atoms)
-    scale = table_scale(ctx, rotation)
     for neox in (True, False):
         for width in candidate_widths(frequencies, shape[-1]):
             unique = distinct(frequencies, width)
             if unique is None:
                 continue
-            expected = rotate(x, positions, unique, width, neox, seq_axis, scale)
+            expected = rotate(x, positions, unique, width, neox, seq_axis)
             if expected.shape == got.shape and np.allclose(expected, got, rtol=1e-9, atol=1e-9):
                 check_frequencies(ctx, unique, width, bool(tables), place)
                 return neox, width
     raise refuse(
-        "FUS404", "This rotation is neither the half-split nor the interleaved pairing of a rotary embedding.", place,
+        "FUS404",
+        "This rotation is neither the half-split nor the interleaved pairing of a rotary embedding.",
+        place,
         "The engine's rotary kernels know those two; another pairing needs a pattern.",
     )
 
@@ -109,11 +124,6 @@ def confirm(ctx, rotation, site):
 def upstream_nodes(ctx, tensors):
     ids = ctx.upstream(tensors)
     return [n for n in ctx.graph.nodes if n.id in ids]
-
-
-def table_scale(ctx, rotation):
-    """The factor on cos and sin that the graph applies, beyond that of the rope type."""
-    return 1.0
 
 
 def candidate_widths(frequencies, head):
@@ -133,11 +143,11 @@ def distinct(frequencies, width):
     return None
 
 
-def rotate(x, positions, frequencies, width, neox, seq_axis, scale):
+def rotate(x, positions, frequencies, width, neox, seq_axis):
     angle = positions[:, :, None] * frequencies
     shape = [1] * x.ndim
     shape[0], shape[seq_axis], shape[-1] = positions.shape[0], positions.shape[1], len(frequencies)
-    cos, sin = np.cos(angle).reshape(shape) * scale, np.sin(angle).reshape(shape) * scale
+    cos, sin = np.cos(angle).reshape(shape), np.sin(angle).reshape(shape)
     part, rest = x[..., :width], x[..., width:]
     if neox:
         a, b = part[..., : width // 2], part[..., width // 2 :]

@@ -84,7 +84,10 @@ def units(ctx, matches, pattern, frame, steps):
         attr = attribute_of(frame.module, norm.module)
         if i == 0:
             code = (
-                "if residual is None:", "    residual = {in0}", f"    {{out0}} = self.{attr}({{in0}})", "else:",
+                "if residual is None:",
+                "    residual = {in0}",
+                f"    {{out0}} = self.{attr}({{in0}})",
+                "else:",
                 f"    {{out0}}, residual = self.{attr}({{in0}}, residual)",
             )
             taken = norm.input
@@ -94,7 +97,15 @@ def units(ctx, matches, pattern, frame, steps):
         old = next(u for u in matches.of(frame) if u.outputs[0] is norm.output)
         matches.of(frame).remove(old)
         yield Unit(
-            pattern.name, frame, old.covers | {total.node.id}, (taken,), (norm.output,), code, init=old.init,
-            layouts=old.layouts, symbols=old.symbols, what=f"{attr} also adds the residual",
+            pattern.name,
+            frame,
+            old.covers | {total.node.id},
+            (taken,),
+            (norm.output,),
+            code,
+            init=old.init,
+            layouts=old.layouts,
+            symbols=old.symbols,
+            what=f"{attr} also adds the residual",
         )
     matches.threads[frame.id] = Thread(frame, steps[0][3].input, steps[-1][2], frozenset(sums), pattern.name)

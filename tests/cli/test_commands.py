@@ -64,6 +64,8 @@ def test_each_stage_can_be_printed(fusec: Callable[..., Any], checkpoint: Callab
         assert done.status == 0, done.err
         assert not done.made
         printed[stage] = done.out
+    # The config that was read is printed as the model class sees it: these two are one view.
+    assert printed.pop("read") == printed["configure"]
     assert len(set(printed.values())) == len(printed)
     assert "sliding_window" in printed["configure"]
     assert "class TinyModelForCausalLM" in printed["rewrite"]

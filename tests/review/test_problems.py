@@ -24,6 +24,13 @@ def test_the_caret_stands_under_the_column(tmp_path: Path) -> None:
     assert lines[5] == "  hint: Define b."
 
 
+def test_of_a_very_long_line_the_part_around_the_place_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("x" * 1000 + "!" + "y" * 1000)
+    lines = diagnostic_text(Diagnostic("FUS102", "No.", Place("config.json", 1, 1001)), [tmp_path]).plain.splitlines()
+    assert len(lines[3]) < 200
+    assert lines[4].index("^") == lines[3].index("!")
+
+
 def test_an_installed_package_is_found_by_its_name() -> None:
     line = source_line(Place("rich/console.py", 1))
     assert line is not None

@@ -51,27 +51,31 @@ class Code:
     folder: Path | None = None
     source: tuple[Path, str] | None = None
 
+    def __post_init__(self) -> None:
+        if not self.trusted and (self.folder is not None or self.source is not None):
+            raise NoOriginal("it is not the installed transformers' own code, and running it was not allowed")
+
 
 def original_class(config: Any, checkpoint: Path, code: Code) -> Any:
     """The original class: from the source given, from transformers by ``architectures``, or the checkpoint's own.
 
-    Raises :class:`NoOriginal` where there is none, or where it is not transformers' own and is not trusted.
+    Raises :class:`NoOriginal` where there is none.
     """
     import transformers
 
     names = getattr(config, "architectures", None) or ["(none is named)"]
-    remote = (getattr(config, "auto_map", None) or {}).get("AutoModelForCausalLM")
-    if code.source is None and remote is None:
-        if not hasattr(transformers, names[0]):
-            raise NoOriginal(f"the installed transformers has no class {names[0]}")
-        return getattr(transformers, names[0])
-    if not code.trusted:
-        raise NoOriginal("it is not the installed transformers' own code, and running it was not allowed")
     if code.source is not None:
         return getattr(_module(*code.source), names[0])
-    from transformers.dynamic_module_utils import get_class_from_dynamic_module
+    if code.folder is not None:
+        from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-    return get_class_from_dynamic_module(remote, str(checkpoint))
+        remote = (getattr(config, "auto_map", None) or {}).get("AutoModelForCausalLM")
+        if remote is None:
+            raise NoOriginal("the checkpoint's config names no class of its own (auto_map)")
+        return get_class_from_dynamic_module(remote, str(checkpoint))
+    if not hasattr(transformers, names[0]):
+        raise NoOriginal(f"the installed transformers has no class {names[0]}")
+    return getattr(transformers, names[0])
 
 
 def _module(file: Path, name: str) -> Any:
@@ -100,6 +104,8 @@ def write_tiny(config: Mapping[str, Any], folder: Path, prompts: list[list[int]]
         if content is None:  # shrunk with every default of the config class filled in
             content = shrink(load_config(full, code.trusted).to_dict())
             content["architectures"] = config.get("architectures") or content.get("architectures")
+        if code.folder is None:
+            content.pop("auto_map", None)  # the library's own class serves, whatever else the checkpoint offers
         (place / "config.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
     tiny = load_config(folder, code.trusted)
     tiny._attn_implementation = "eager"

@@ -47,6 +47,8 @@ USUAL = Lengths((40, 23, 100), 64, 128)
 # sequence it is to take: every prompt beyond it, and a run of its own with every prompt within it.
 BEYOND = Lengths((80, 70, 200), 160, 256)
 WITHIN = Lengths((40, 23, 51), ORIGINAL_POSITIONS, ORIGINAL_POSITIONS)
+# Real vocabularies are hundreds of times larger, and the engine hands over every value as a Python number.
+REAL = Lengths((24, 13, 48), 40, 64)
 SWITCHING_ROPES = ("longrope", "su")
 
 
@@ -107,7 +109,8 @@ class Request:
     ``config`` is ``config.json``'s content; ``model`` a checkpoint folder whose own weights are used (tiny random ones
     where it is ``None``); ``code`` the folder of the checkpoint's own Python files, and ``source`` a modeling file with
     its dotted module name, where the original is not the installed transformers' own (neither runs unless
-    ``trust_remote_code`` allows it). ``tensor_parallel`` adds a run over that many ranks, ``compiled`` one under the
+    ``trust_remote_code`` allows it). ``tensor_parallel`` adds a run over that many ranks, ``pipeline_parallel``
+    one over that many stages, ``compiled`` one under the
     engine's default compilation, ``bfloat16`` one in that dtype. ``timeout`` is in seconds, for each run.
     """
 
@@ -116,6 +119,7 @@ class Request:
     code: Path | None = None
     source: tuple[Path, str] | None = None
     tensor_parallel: int | None = None
+    pipeline_parallel: int | None = None
     compiled: bool = False
     bfloat16: bool = False
     trust_remote_code: bool = False
@@ -138,6 +142,7 @@ class Session:
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler is watched, and a layer-by-layer run hooks in
             "VLLM_NO_USAGE_STATS": "1",
             "TOKENIZERS_PARALLELISM": "false",
+            "HF_MODULES_CACHE": str(work / "modules"),  # where transformers copies a checkpoint's own code
             "OMP_NUM_THREADS": str(threads),
         }
         settings.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
@@ -228,7 +233,11 @@ class _Proof:
     def run(self) -> Outcome:
         switching = any(table.get("rope_type", table.get("type")) in SWITCHING_ROPES
                         for table in rope_tables(self.request.config))  # fmt: skip
-        original = self._original("original", BEYOND if switching else USUAL, None)
+        if self.request.model is not None:
+            lengths, switching = REAL, False
+        else:
+            lengths = BEYOND if switching else USUAL
+        original = self._original("original", lengths, None)
         started = time.monotonic()
         self.progress("starting vLLM")
         try:
@@ -339,6 +348,11 @@ class _Proof:
         if size is not None and size > 1:
             name = f"tensor parallel {size}"
             answer = self._engine(original, name, tensor_parallel=size)
+            yield self._failed_to_run(name, answer) or self._compare(name, answer, original)
+        stages = self.request.pipeline_parallel
+        if stages is not None and stages > 1:
+            name = f"pipeline parallel {stages}"
+            answer = self._engine(original, name, pipeline_parallel=stages)
             yield self._failed_to_run(name, answer) or self._compare(name, answer, original)
         if self.request.compiled:
             name = "compiled"

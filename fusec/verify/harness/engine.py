@@ -37,6 +37,7 @@ class Job:
     work: str
     dtype: str = "float32"
     tensor_parallel: int = 1
+    pipeline_parallel: int = 1
     eager: bool = True
     token_budget: int | None = None
     max_model_len: int = 128
@@ -70,6 +71,16 @@ def describe_model(model: Any) -> dict[str, Any]:
         "packed": {key: list(parts) for key, parts in (getattr(kind, "packed_modules_mapping", None) or {}).items()},
         "compiled": compilation_counter.num_models_seen,
     }
+
+
+def make_stage_inputs(worker: Any) -> None:
+    """In a worker: the buffers for what the stage before hands on, which the engine makes in the warm-up that an eager
+    engine on the CPU leaves out."""
+    runner = worker.model_runner
+    if getattr(runner, "intermediate_tensors", None) is None:
+        runner.intermediate_tensors = runner.model.make_empty_intermediate_tensors(
+            batch_size=runner.max_num_tokens, dtype=runner.model_config.dtype, device=runner.device
+        )
 
 
 # ---- one engine, in a fork -----------------------------------------------------------------------------------------
@@ -165,6 +176,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         trust_remote_code=job["trust_remote_code"],
         dtype=job["dtype"],
         tensor_parallel_size=job["tensor_parallel"],
+        pipeline_parallel_size=job["pipeline_parallel"],
         enforce_eager=job["eager"],
         max_model_len=job["max_model_len"],
         max_num_seqs=8,
@@ -178,6 +190,8 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     )
     loaded = time.monotonic()
     answer: dict[str, Any] = {"workers": llm.apply_model(describe_model), "load_seconds": loaded - started}
+    if job["pipeline_parallel"] > 1:
+        llm.collective_rpc(make_stage_inputs)
     size = llm.model_config.get_vocab_size()
     sampling = SamplingParams(
         temperature=0.0,
