@@ -110,6 +110,7 @@ def convert(
         return result(shown.show_matches(lowering))
     with stage("plan"):
         variants, checks = explore(graph, config, lambda c: variant(checkpoint, c, loaded))
+        checks = tuple(dict.fromkeys((*checks, *lowering.matches.checks)))
     with stage("rewrite"):
         written, checks = write([lowering, *variants], checks, checkpoint)
         layers = len(lowering.matches.decoder.calls) if lowering.matches.decoder else 0

@@ -49,13 +49,13 @@ class TinyModelRotaryEmbedding(nn.Module):
 
     def __init__(self, config: TinyModelConfig):
         super().__init__()
-        base = config.rope_parameters["rope_theta"]
-        exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float) / config.head_dim
-        self.register_buffer("inv_freq", 1.0 / base**exponents, persistent=False)
+        self.base = config.rope_parameters["rope_theta"]
+        self.head_dim = config.head_dim
 
     @torch.no_grad()
     def forward(self, x, position_ids):
-        angles = position_ids[..., None].float() * self.inv_freq.float()
+        exponents = torch.arange(0, self.head_dim, 2, dtype=torch.float, device=x.device) / self.head_dim
+        angles = position_ids[..., None].float() / self.base**exponents
         angles = torch.cat((angles, angles), dim=-1)
         return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
 

@@ -73,6 +73,10 @@ class ConfigInterpreter(Interpreter):
             return super().import_from(f"{module}.configuration_{parts[2]}", name)
         if module in ("transformers", BASE_MODULE) and name in BASE_NAMES:
             return super().import_from(BASE_MODULE, name)
+        if module == "transformers" and name.endswith("Config"):
+            model_type = next((t for t, cls in self.tables.config_classes.items() if cls == name), None)
+            if model_type is not None:
+                return self.config_class(model_type)
         value = super().import_from(module, name)
         if isinstance(value, External) and module.endswith("heterogeneity"):
             return super().import_from(f"{module}.configuration_utils", name)

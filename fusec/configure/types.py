@@ -32,5 +32,9 @@ class Config:
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.canonical(name) in self.values
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The attribute's value, or ``default`` where the config has none of that name."""
+        return self.values.get(self.canonical(name), default)
+
     def __getitem__(self, name: str) -> Any:
         return self.values[self.canonical(name)]

@@ -111,8 +111,8 @@ PURE_CALLS = {
 }
 # What counts as installed when a file asks: `try: import x` and `is_x_available()`.
 AVAILABLE_PACKAGES = frozenset(
-    "torch transformers math typing collections dataclasses functools itertools copy re json warnings os "
-    "numpy huggingface_hub packaging abc enum contextlib inspect logging operator typing_extensions numbers string".split()
+    "torch transformers math typing collections dataclasses functools itertools copy re json warnings os numpy "
+    "huggingface_hub packaging abc enum contextlib inspect logging operator typing_extensions numbers string".split()
 )
 LIMIT_LOOP = 100_000
 
@@ -186,12 +186,18 @@ class Interpreter:
     # ------------------------------------------------------------------ places and errors
 
     def span(self, node: ast.AST, scope: ModuleScope) -> Span:
-        return Span(scope.file, node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0)  # type: ignore[attr-defined]
+        line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+        end_line, end_column = getattr(node, "end_lineno", None), getattr(node, "end_col_offset", None)
+        return Span(scope.file, line, column, end_line or line, end_column or 0)
 
     def place(self, node: ast.AST | None, scope: ModuleScope | None) -> Place | None:
         if node is None or scope is None or not hasattr(node, "lineno"):
             return None
-        return Place(scope.file, node.lineno, node.col_offset + 1)
+        line, column = node.lineno, getattr(node, "col_offset", 0)
+        lines = scope.text.splitlines()
+        if line <= len(lines):  # ast counts UTF-8 bytes, people count characters
+            column = len(lines[line - 1].encode()[:column].decode(errors="ignore"))
+        return Place(scope.file, line, column + 1)
 
     def fail(self, code: str, message: str, node: ast.AST | None, frame: Frame, hint: str | None = None) -> NoReturn:
         raise refuse(code, message, self.place(node, frame.scope), hint)
@@ -1019,8 +1025,10 @@ class Interpreter:
             return EXCEPTIONS[name](*(deep_plain(a) for a in args))
         if name == "dict":
             args = [plain(a) for a in args]
-        if name in ("len", "list", "tuple", "enumerate", "zip", "reversed", "iter", "sum", "all", "any", "next"):
-            args = [self._plain_iterable(a, node, frame) for a in args]
+        if name in ("list", "tuple", "enumerate", "zip", "reversed", "iter"):
+            args = [a if isinstance(plain(a), int) else list(self.iterate(a, node, frame)) for a in args]
+        elif name in ("len", "sum", "all", "any", "next"):
+            args = [a.items if isinstance(a, Instance) and a.items is not None else a for a in args]
         if name in ("map", "filter"):
             items = list(self.iterate(args[1], node, frame))
             results = [self.call(args[0], [i], {}, node, frame) if args[0] is not None else i for i in items]
@@ -1035,17 +1043,12 @@ class Interpreter:
             return [Sym(i, "layer_idx", None, True) for i in range(*(plain(a) for a in args))]
         if name == "enumerate" and isinstance(args[0], Instance | list) and _are_modules(args[0]):
             start = plain(args[1]) if len(args) > 1 else plain(kwargs.get("start", 0))
-            items = args[0].items if isinstance(args[0], Instance) else args[0]
-            return [(Sym(i, "layer_idx", None, True), item) for i, item in enumerate(items or [], start)]
+            modules = (args[0].items if isinstance(args[0], Instance) else args[0]) or []
+            return [(Sym(i, "layer_idx", None, True), item) for i, item in enumerate(modules, start)]
         if name in ("enumerate", "zip", "reversed", "list", "tuple", "iter", "dict"):
             result = PURE_BUILTINS[name](*args, **kwargs)
             return list(result) if name in ("enumerate", "zip", "reversed", "iter") else result
         return self._pure(PURE_BUILTINS[name], name, args, kwargs, node, frame)
-
-    def _plain_iterable(self, value: Any, node: ast.AST, frame: Frame) -> Any:
-        if isinstance(value, Instance) and value.items is not None:
-            return value.items
-        return plain(value) if type(value) is Sym and not isinstance(value.value, list | tuple | dict | str) else value
 
     def _pure(
         self, fn: Callable[..., Any], name: str, args: list[Any], kwargs: dict[str, Any], node: ast.AST, frame: Frame
@@ -1061,7 +1064,7 @@ class Interpreter:
         syms = [a for a in (*args, *kwargs.values()) if _has_sym(a)]
         if syms and isinstance(value, int | float | str | bool | type(None)):
             shown = ", ".join([*(_text(a) for a in args), *(f"{k}={_text(v)}" for k, v in kwargs.items())])
-            flat = [s for s in _syms(syms)]
+            flat = list(_syms(syms))
             if name in ("int", "float") and len(args) == 1 and type(value) is type(plain(args[0])):
                 return args[0]
             return self.sym(value, f"{name}({shown})", *flat)
@@ -1375,7 +1378,7 @@ def size_of(value: Any) -> Size | None:
 
 
 def _are_modules(value: Any) -> bool:
-    items = value.items if isinstance(value, Instance) else value
+    items = (value.items if isinstance(value, Instance) else value) or []
     return bool(items) and all(isinstance(i, Instance) for i in items)
 
 

@@ -611,24 +611,28 @@ _op(
 )
 
 # pointwise
-for _name, _fn, _torch in (
+_two: Callable[[Any, Any], Any]
+_one: Callable[[Any], Any]
+_TWO: tuple[tuple[str, Callable[[Any, Any], Any], str], ...]
+_TWO = (
     ("add", np.add, "add"),
     ("mul", np.multiply, "mul multiply"),
     ("maximum", np.maximum, "maximum"),
     ("minimum", np.minimum, "minimum"),
     ("eq", np.equal, "eq"),
     ("ne", np.not_equal, "ne"),
-):
+)
+for _name, _two, _torch in _TWO:
     _op(
         _name,
         "pointwise",
         "input other",
         " ".join(f"torch.{t} Tensor.{t}" for t in _torch.split()),
         _pointwise,
-        _binary(_fn),
+        _binary(_two),
         commutes=True,
     )
-for _name, _fn, _torch in (
+_TWO = (
     ("sub", np.subtract, "sub subtract"),
     ("div", np.divide, "div divide true_divide"),
     ("floordiv", np.floor_divide, "floor_divide"),
@@ -638,16 +642,17 @@ for _name, _fn, _torch in (
     ("gt", np.greater, "gt"),
     ("ge", np.greater_equal, "ge"),
     ("remainder", np.mod, "remainder fmod"),
-):
+)
+for _name, _two, _torch in _TWO:
     _op(
         _name,
         "pointwise",
         "input other",
         " ".join(f"torch.{t} Tensor.{t}" for t in _torch.split()),
         _pointwise,
-        _binary(_fn),
+        _binary(_two),
     )
-for _name, _fn, _torch in (
+_ONE: tuple[tuple[str, Callable[[Any], Any], str], ...] = (
     ("neg", np.negative, "torch.neg Tensor.neg"),
     ("rsqrt", lambda x: 1 / np.sqrt(x), "torch.rsqrt Tensor.rsqrt"),
     ("sqrt", np.sqrt, "torch.sqrt Tensor.sqrt"),
@@ -660,8 +665,9 @@ for _name, _fn, _torch in (
     ("reciprocal", lambda x: 1 / x, "torch.reciprocal Tensor.reciprocal"),
     ("square", np.square, "torch.square Tensor.square"),
     ("invert", np.logical_not, "torch.logical_not Tensor.logical_not"),
-):
-    _op(_name, "pointwise", "input", _torch, _same, _unary(_fn))
+)
+for _name, _one, _torch in _ONE:
+    _op(_name, "pointwise", "input", _torch, _same, _unary(_one))
 _op("act", "pointwise", "input kind", "", _same, lambda a: activation(str(plain(a["kind"])), a["input"]))
 _op(
     "where",

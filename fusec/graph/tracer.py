@@ -57,6 +57,9 @@ from fusec.read.types import Library, Source
 BATCH_VALUE, SEQ_VALUE = 2, 5
 """The token sizes of the trace. Any values do: sizes carry atoms, and a branch on them is refused."""
 
+ROPE_SCALE = 1.25
+"""What stands for the magnitude of a rope type in the trace: not 1, so that leaving it out shows."""
+
 
 @dataclass(frozen=True)
 class AttentionDefinition:
@@ -440,7 +443,7 @@ class Tracer(Interpreter):
             dim = config["hidden_size"] // config["num_attention_heads"]
         half = Size(int(dim or 2) // 2, atom("config.head_dim", int(dim or 2)).factor / 2, ("config.head_dim",))
         table = self.source("rope_init", {"rope_type": kind}, (half,), "float32", node, frame)
-        return table, Sym(1.0, "<attention scaling of the rope type>")
+        return table, Sym(ROPE_SCALE, "<attention scaling of the rope type>")
 
     # ------------------------------------------------------------------ statements with branches
 
@@ -542,6 +545,8 @@ class Tracer(Interpreter):
             if obj.cls.path.startswith("torch.nn."):
                 return self._leaf_forward(obj.cls.path.rpartition(".")[2], obj, args, kwargs, node, frame)
             self.fail("FUS302", f"fusec does not know what calling {obj.cls.path} does.", node, frame)
+        if self.method(obj, "__call__") is not None:
+            return super().call_instance(obj, args, kwargs, node, frame)
         forward = self.class_attribute(obj.cls, "forward")
         if isinstance(forward, Function):
             return self.call_function(forward, [obj, *args], kwargs, node, frame)
@@ -556,7 +561,7 @@ class Tracer(Interpreter):
         call = node if isinstance(node, ast.Call) else None
         if isinstance(init, Function):
             bound = self.bind_arguments(init, [obj, *args], kwargs, node, frame)
-            obj.ctor = Ctor({k: v for k, v in list(bound.items())[1:]}, call, frame.scope, self._span(node, frame))
+            obj.ctor = Ctor(dict(list(bound.items())[1:]), call, frame.scope, self._span(node, frame))
             self.call_function(init, [obj, *args], kwargs, node, frame)
         else:
             base = next((b for b in self.mro(cls) if isinstance(b, External) and b.path.startswith("torch.nn.")), None)
@@ -586,11 +591,13 @@ class Tracer(Interpreter):
             kind = "gelu_pytorch_tanh" if approximate == "tanh" else "gelu"
             return self.emit("act", {"input": args[0], "kind": kind}, node, frame)
         if path == "torch.nn.functional.dropout":
-            return args[0] if args else kwargs["input"]  # training is off
+            return self._dropout(args, kwargs, node, frame)
         if path in BY_ALIAS:
             return self._torch_call(BY_ALIAS[path], args, kwargs, node, frame)
         if name in MASKS:
             return self._mask(name, kwargs, args)
+        if name in ("autocast", "maybe_autocast") and plain(kwargs.get("enabled", True)) is not False:
+            self.fail("FUS302", "Automatic casts change how this computation rounds.", node, frame)
         if name in CONTEXTS or path == "contextlib.nullcontext":
             return External(f"context:{name}")
         if name.endswith(("Output", "OutputWithPast", "OutputWithPastAndCrossAttentions")) or "ModelOutput" in name:
@@ -618,6 +625,12 @@ class Tracer(Interpreter):
         if path == "torch.is_grad_enabled" or path == "torch.is_autocast_enabled":
             return False
         self.fail("FUS302", f"fusec does not know what {path} does.", node, frame)
+
+    def _dropout(self, args: list[Any], kwargs: dict[str, Any], node: ast.AST, frame: Frame) -> Any:
+        bound = {**dict(zip(("input", "p", "training"), args, strict=False)), **kwargs}
+        if plain(bound.get("training", True)) and plain(bound.get("p", 0.5)) != 0:
+            self.fail("FUS401", "This dropout is also on when the model serves.", node, frame)
+        return bound["input"]
 
     def interprets(self, module: str, name: str) -> bool:
         package = self.library_package
@@ -650,13 +663,19 @@ class Tracer(Interpreter):
                 raise refuse(
                     "FUS301", f"{name} lacks the argument {key!r}.", self.place(call, frame.scope if frame else None)
                 )
+        unknown = [k for k in kwargs if k not in bound and k not in PLACEMENT_KEYWORDS]
+        if rest or unknown:
+            raise refuse(
+                "FUS302",
+                f"{name} is built with {unknown[0] if unknown else 'more arguments'}, which fusec does not know.",
+                self.place(call, frame.scope if frame else None),
+            )
         made.ctor = Ctor(bound, call, frame.scope if frame else None, self._span(call, frame))
         if name in ("ModuleList", "Sequential", "ParameterList"):
-            modules = bound.get("modules", bound.get("values"))
-            modules = (
-                modules[0] if name == "Sequential" and len(modules) == 1 and isinstance(modules[0], list) else modules
-            )
-            made.items = list(modules or [])
+            modules = bound.get("modules", bound.get("values")) or []
+            if name == "Sequential" and len(modules) == 1 and isinstance(modules[0], list):
+                modules = modules[0]
+            made.items = list(modules)
         elif name == "ModuleDict":
             made.attrs.update(plain(bound["modules"]) or {})
         return made
@@ -813,16 +832,16 @@ class Tracer(Interpreter):
         counter = len(saved)
         self._base = counter + 1_000_000 * (1 + len(self.definitions))
         try:
-            tensors = [
+            query, key_, value = (
                 self.source("input", {"name": n}, t.shape, t.dtype) for n, t in zip("qkv", (q, k, v), strict=True)
-            ]
+            )
             mask = self.source("input", {"name": "mask"}, (q.shape[0], constant(1), q.shape[2], k.shape[2]), q.dtype)
-            arguments = [bound["module"], *tensors, mask]
+            arguments = [bound["module"], query, key_, value, mask]
             rest = {n: x for n, x in bound.items() if n not in ("module", "query", "key", "value", "attention_mask")}
             result = self.call(default, arguments, rest, node, frame)
             output = result[0] if isinstance(result, tuple) else result
             scaling = bound.get("scaling")
-            made = AttentionDefinition(*tensors, mask, output, scaling)
+            made = AttentionDefinition(query, key_, value, mask, output, scaling)
         finally:
             self.nodes = saved
             self._base = 0
@@ -1020,9 +1039,10 @@ class Tracer(Interpreter):
         for value in (*args, kwargs.get("dtype")):
             value = plain(value)
             if isinstance(value, Tensor):
-                return self.emit("cast", {"input": tensor, "dtype": External(f"torch.{value.dtype}")}, node, frame)
+                value = External(f"torch.{value.dtype}")
             if isinstance(value, External) and value.path.rpartition(".")[2] in DTYPES:
-                return self.emit("cast", {"input": tensor, "dtype": value}, node, frame)
+                cast: Tensor = self.emit("cast", {"input": tensor, "dtype": value}, node, frame)
+                return cast
         return tensor  # a device move
 
     def _torch_call(self, row: Op, args: list[Any], kwargs: dict[str, Any], node: ast.AST, frame: Frame) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from fusec.diagnostics import Place, refuse
 from fusec.graph.ops import OPS, evaluate
 from fusec.graph.tracer import Graph, Tracer
-from fusec.graph.values import CallFrame, External, Function, Instance, Node, Sym, Tensor, deep_plain, plain
+from fusec.graph.values import CallFrame, ClassValue, External, Function, Instance, Node, Sym, Tensor, deep_plain, plain
 from fusec.read.types import Library, Source
 
 REFERENCE_NAMES = {
@@ -63,6 +63,18 @@ class Context:
     def own_nodes(self, frame: CallFrame) -> list[Node]:
         """The nodes of a module's forward and its helpers, without those of submodules."""
         return self._nodes_by_owner[frame.id]
+
+    @staticmethod
+    def class_attribute(module: Instance, name: str) -> Any:
+        """A constant of an interpreted class, along its bases; ``None`` where there is none."""
+        pending = [module.cls]
+        while pending:
+            cls = pending.pop(0)
+            if isinstance(cls, ClassValue):
+                if name in (cls.namespace or {}):
+                    return plain((cls.namespace or {})[name])
+                pending = [*cls.bases, *pending]
+        return None
 
     def caller(self, frame: CallFrame) -> CallFrame | None:
         """The module call from which a module's forward was called."""
@@ -173,8 +185,8 @@ class Context:
                 span = x.node.span
                 raise refuse(
                     "FUS404",
-                    f"This computation also depends on a {x.node.op} ({x.node.args.get('name', '')}), which keeps fusec "
-                    "from confirming it by value.",
+                    f"This computation also depends on a {x.node.op} ({x.node.args.get('name', '')}), "
+                    "which keeps fusec from confirming it by value.",
                     Place(span.file, span.line, span.col + 1) if span else None,
                 )
             arguments = {k: _arrays(v, memo) for k, v in x.node.args.items()}

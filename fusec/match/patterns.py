@@ -55,7 +55,8 @@ def load_pattern(path: Path, role: str) -> Pattern:
     name = f"{role}/{path.stem}"
     module_name = f"fusec_patterns.{role}.{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     try:

@@ -183,7 +183,7 @@ def rows(ctx: Context, op: Operand) -> Any:
         current = resume
     features = op.projection.outputs[0].shape[-1].value
     tokens, row = np.divmod(index, features)
-    b, h, s, d = index.shape
+    b, _, s, _ = index.shape
     expected = np.arange(b * s).reshape(b, 1, s, 1)
     if not (tokens == expected).all() or not (row == row[:1, :, :1, :]).all():
         raise refuse("FUS405", "The layout of this attention input mixes tokens.", place)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os.path
 from typing import Any
 
 from fusec.graph.axes import Size
@@ -87,9 +86,8 @@ def _argument(child: Instance, call: ast.Call, name: str) -> ast.expr | None:
 def fused_name(attrs: tuple[str, ...]) -> str:
     """The usual name of a fused projection: ``q_proj, k_proj, v_proj`` give ``qkv_proj``,
     ``gate_proj, up_proj`` give ``gate_up_proj``."""
-    suffix = os.path.commonprefix([a[::-1] for a in attrs])[::-1]
-    cut = suffix.find("_")
-    suffix = suffix[cut:] if cut >= 0 else ""
+    endings = {a[a.rfind("_") :] if "_" in a else "" for a in attrs}
+    suffix = endings.pop() if len(endings) == 1 else ""
     stems = [a[: len(a) - len(suffix)] if suffix else a for a in attrs]
     joiner = "" if all(len(s) == 1 for s in stems) else "_"
     return joiner.join(stems) + suffix

@@ -9,7 +9,7 @@ from typing import Any
 from fusec.graph.tracer import Graph
 from fusec.graph.values import CallFrame, Instance, Tensor
 from fusec.match.context import Context
-from fusec.plan.types import Sharding
+from fusec.plan.types import FoldedCheck, Sharding
 from fusec.read.types import Source
 
 
@@ -166,6 +166,8 @@ class Matches:
     sites_norms: int = 0
     threads: dict[int, Thread] = field(default_factory=dict)
     """By id of the layer's call frame."""
+    checks: list[FoldedCheck] = field(default_factory=list)
+    """What a pattern takes for granted of the config, where the source does not ask."""
     decoder: Decoder | None = None
     head: Head | None = None
     replaced: dict[int, str] = field(default_factory=dict)

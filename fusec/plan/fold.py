@@ -125,7 +125,7 @@ def variants(branch: Branch, config: Config, outcome: bool) -> Iterator[Config]:
         if key not in config and key not in absent:
             continue
         others = [config[k] for k in re.findall(r"config\.(\w+)", branch.expr) if k != key and k in config]
-        for value in candidates(config[key] if key in config else None, (*constants, *others)):
+        for value in candidates(config.get(key), (*constants, *others)):
             variant = shrunk(with_values(config, {config.canonical(key): value}))
             if any(o is not outcome for o in outcomes(branch.expr, variant)):
                 yield variant
@@ -173,9 +173,8 @@ def candidates(value: Any, constants: tuple[Any, ...]) -> Iterator[Any]:
                     if s not in (value[key], key)
                 )
     elif isinstance(value, list) and value:
-        others = [s for s in strings if s not in value] or [
-            c for c in (0, 1, "full_attention") if type(c) is type(value[0])
-        ]
+        fallback: tuple[Any, ...] = (0, 1, "full_attention")
+        others = [s for s in strings if s not in value] or [c for c in fallback if type(c) is type(value[0])]
         for other in others:
             yield from (
                 v for v in ([other if i % 2 else v for i, v in enumerate(value)], [other for _ in value]) if v != value
@@ -187,7 +186,7 @@ _ROPE_EXTRAS = {"factor": 2.0}
 
 def outcomes(expr: str, config: Config) -> Iterable[bool]:
     """The truth of an expression over ``config``, for each layer where it mentions ``layer_idx``."""
-    count = config["num_hidden_layers"] if "num_hidden_layers" in config else 1
+    count = config.get("num_hidden_layers", 1)
     layers = range(count) if "layer_idx" in expr else (0,)
     tracer = Tracer(_NoLibrary(), config)
     scope = ModuleScope("<branch>", "<branch>", ast.Module([], []), False)

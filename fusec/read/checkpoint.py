@@ -57,6 +57,7 @@ def read_checkpoint(
     if overlay is not None:
         library, modeling = overlay
         _require_class(modeling, architecture)
+        parse(modeling)
         configuration, config_class = _configuration_of(model_type, tables, library, modeling.module)
         remote = False
     else:
@@ -99,7 +100,7 @@ def _locate(
     path = Path(model).expanduser()
     is_type = model in tables.config_classes
     try:
-        is_folder, exists = path.is_dir(), path.exists()
+        is_folder, exists = model != "" and path.is_dir(), path.exists()
     except (OSError, ValueError):
         is_folder = exists = False
     if is_folder:
@@ -109,7 +110,7 @@ def _locate(
             return files, path, config
         if not is_type:
             raise refuse("FUS102", f"The folder {model} has no config.json.", hint="Name the folder of a checkpoint.")
-    elif exists:
+    elif exists and model != "":
         raise refuse("FUS101", f"{model} is a file, not a folder.", hint=_FORMS)
     if is_type or (source is not None and model.replace("-", "_").isidentifier()):
         return None, None, {}

@@ -18,6 +18,8 @@ from fusec.read.types import TensorSpec
 MAX_SOURCE_BYTES = 16 * 2**20
 MAX_CONFIG_BYTES = 64 * 2**20
 MAX_HEADER_BYTES = 100 * 10**6  # the safetensors format's own limit
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -76,28 +78,28 @@ def decode_source(data: bytes, name: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def decode_json(data: bytes, name: str) -> dict[str, Any]:
+def decode_json(data: bytes, name: str, code: str = "FUS102") -> dict[str, Any]:
     """A JSON object from bytes.
 
-    Raises FusecError FUS102 with line and column where the text is not JSON."""
+    Raises FusecError of ``code`` with line and column where the text is not JSON."""
     try:
         value = json.loads(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise refuse("FUS102", "The file is not UTF-8 text.", Place(name, line)) from None
+        raise refuse(code, "The file is not UTF-8 text.", Place(name, line)) from None
     except json.JSONDecodeError as error:
         raise refuse(
-            "FUS102",
+            code,
             f"The file is not valid JSON: {error.msg}.",
             Place(name, error.lineno, error.colno),
             "Correct the file; transformers could not load it either.",
         ) from None
     except (ValueError, RecursionError):
         raise refuse(
-            "FUS102", "The file's JSON is nested too deeply or has a number too long to read.", Place(name, 1)
+            code, "The file's JSON is nested too deeply or has a number too long to read.", Place(name, 1)
         ) from None
     if not isinstance(value, dict):
-        raise refuse("FUS102", "The file's JSON is not an object.", Place(name, 1), 'It must start with "{".')
+        raise refuse(code, "The file's JSON is not an object.", Place(name, 1), 'It must start with "{".')
     return value
 
 
@@ -112,16 +114,16 @@ def read_tensors(folder: Path) -> dict[str, TensorSpec] | None:
 
     Shards that the index names but the folder lacks give names alone. ``None`` where the
     folder has neither an index nor a single safetensors file. Raises FusecError FUS107."""
-    index = read_bytes(folder / "model.safetensors.index.json", "model.safetensors.index.json", MAX_CONFIG_BYTES)
+    index = read_bytes(folder / INDEX, INDEX, MAX_CONFIG_BYTES)
     if index is not None:
-        tensors = tensors_of_index(decode_json(index, "model.safetensors.index.json"))
+        tensors = tensors_of_index(decode_json(index, INDEX, "FUS107"))
         weight_map = json.loads(index)["weight_map"]
         for shard in sorted(set(weight_map.values())):
             path = folder / shard
             if path.is_file():
                 tensors.update({k: v for k, v in read_header(path).items() if k in tensors})
         return tensors
-    single = folder / "model.safetensors"
+    single = folder / SINGLE
     return read_header(single) if single.is_file() else None
 
 
@@ -132,7 +134,7 @@ def tensors_of_index(index: Mapping[str, Any]) -> dict[str, TensorSpec]:
         raise refuse(
             "FUS107",
             "The safetensors index has no weight_map from tensor names to file names.",
-            Place("model.safetensors.index.json", 1),
+            Place(INDEX, 1),
         )
     return {name: TensorSpec(None, None) for name in weight_map}
 

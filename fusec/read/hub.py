@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fusec.diagnostics import Diagnostic, EnvironmentProblem, refuse
-from fusec.read.files import MAX_CONFIG_BYTES, decode_json, read_bytes, read_header, tensors_of_index
+from fusec.read.files import INDEX, MAX_CONFIG_BYTES, SINGLE, decode_json, read_bytes, read_header, tensors_of_index
 from fusec.read.types import TensorSpec
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9_.-]{1,96}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
 
 
 def is_hub_id(model: str) -> bool:
@@ -77,7 +75,7 @@ class HubFiles:
 
         index = self.read(INDEX, MAX_CONFIG_BYTES)
         if index is not None:
-            return tensors_of_index(decode_json(index, INDEX))
+            return tensors_of_index(decode_json(index, INDEX, "FUS107"))
         cached = huggingface_hub.try_to_load_from_cache(self.repo, SINGLE, revision=self.revision)
         if isinstance(cached, str):
             return read_header(Path(cached))

@@ -2,15 +2,17 @@
 
 ``compare`` takes texts and the recorded changes, and gives facts; printing them is
 :mod:`fusec.review.diff_print`. Hunks come from difflib; their labels are the recorded
-changes whose line ranges overlap the lines that the hunk removes or adds.
+changes whose line ranges overlap the lines that the hunk removes or adds. Class by class, a
+hunk with several reasons is split where the reason changes.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Literal
 
 from fusec.diagnostics import Diagnostic, UsageProblem
@@ -106,7 +108,7 @@ def compare(
     classes = tuple(
         ClassDiff(
             name,
-            tuple(filter(_says_something, _hunks(old, old_parts.get(name, ()), new, new_parts.get(name, ()), changes))),
+            _class_hunks(_hunks(old, old_parts.get(name, ()), new, new_parts.get(name, ()), changes), name, changes),
             only=None if name in old_parts and name in new_parts else "source" if name in old_parts else "port",
         )
         for name in names
@@ -134,26 +136,71 @@ def _segments(text: str, lines: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return parts
 
 
+Opcode = tuple[str, int, int, int, int]
+
+
 def _hunks(
     old: Sequence[str], old_numbers: Sequence[int], new: Sequence[str], new_numbers: Sequence[int],
     changes: Sequence[Change],
 ) -> tuple[Hunk, ...]:  # fmt: skip
+    """Hunks as diff tools make them: neighbours within twice the context are one."""
     a = [old[number - 1] for number in old_numbers]
     b = [new[number - 1] for number in new_numbers]
     hunks = []
     for group in difflib.SequenceMatcher(None, a, b, autojunk=False).get_grouped_opcodes(CONTEXT):
-        lines: list[Line] = []
-        for tag, a1, a2, b1, b2 in group:
-            if tag == "equal":
-                lines += [
-                    Line(" ", a[i], old_numbers[i], new_numbers[j])
-                    for i, j in zip(range(a1, a2), range(b1, b2), strict=True)
-                ]
-            else:
-                lines += [Line("-", a[i], old_numbers[i], None) for i in range(a1, a2)]
-                lines += [Line("+", b[j], None, new_numbers[j]) for j in range(b1, b2)]
+        lines = [line for opcode in group for line in _lines(opcode, a, old_numbers, b, new_numbers)]
         hunks.append(Hunk(tuple(lines), _labels(lines, changes)))
     return tuple(hunks)
+
+
+def _lines(
+    opcode: Opcode, a: Sequence[str], old_numbers: Sequence[int], b: Sequence[str], new_numbers: Sequence[int]
+) -> Iterator[Line]:
+    tag, a1, a2, b1, b2 = opcode
+    if tag == "equal":
+        for i, j in zip(range(a1, a2), range(b1, b2), strict=True):
+            yield Line(" ", a[i], old_numbers[i], new_numbers[j])
+    else:
+        for i in range(a1, a2):
+            yield Line("-", a[i], old_numbers[i], None)
+        for j in range(b1, b2):
+            yield Line("+", b[j], None, new_numbers[j])
+
+
+def _by_reason(hunk: Hunk, changes: Sequence[Change]) -> Iterator[Hunk]:
+    """The parts of a hunk that have different reasons, each with its share of the context between them."""
+    runs: list[tuple[list[Line], tuple[Label, ...]]] = []
+    context: list[Line] = []
+    for same, group in groupby(hunk.lines, lambda line: line.mark == " "):
+        lines = list(group)
+        if same:
+            context = lines
+            continue
+        labels = _labels(lines, changes)
+        if runs and runs[-1][1] == labels:
+            runs[-1][0].extend([*context, *lines])
+        elif runs:
+            middle = (len(context) + 1) // 2
+            runs[-1][0].extend(context[:middle])
+            runs.append(([*context[middle:], *lines], labels))
+        else:
+            runs.append(([*context, *lines], labels))
+        context = []
+    if runs:
+        runs[-1][0].extend(context)
+    for lines, labels in runs:
+        yield Hunk(tuple(lines), labels)
+
+
+def _class_hunks(hunks: Sequence[Hunk], name: str, changes: Sequence[Change]) -> tuple[Hunk, ...]:
+    """The hunks of one class: split by reason; lines that no record covers stand under all patterns of the class."""
+    parts = [part for hunk in hunks for part in _by_reason(hunk, changes) if _says_something(part)]
+    of_class = tuple(dict.fromkeys(_label(c) for c in changes if c.cls == name and c.kind in ("rewritten", "added")))
+    return tuple(part if part.labels else replace(part, labels=of_class) for part in parts)
+
+
+def _label(change: Change) -> Label:
+    return Label(change.kind, change.pattern, change.what)
 
 
 def _says_something(hunk: Hunk) -> bool:
@@ -166,7 +213,7 @@ def _labels(lines: Iterable[Line], changes: Iterable[Change]) -> tuple[Label, ..
     added = [line.port for line in lines if line.mark == "+" and line.port is not None]
     return tuple(
         dict.fromkeys(
-            Label(change.kind, change.pattern, change.what)
+            _label(change)
             for change in changes
             if change.kind != "kept"
             and (_overlaps(change.source_lines, removed) or _overlaps(change.port_lines, added))

@@ -95,7 +95,8 @@ def init_plan(instance: Instance, units: Iterable[Unit], children: dict[str, tup
 
 def render_init(source: ClassSource, plan: InitPlan, reads: set[str], module: cst.Module) -> list[str]:
     """The lines of ``__init__``. ``reads`` are the attributes that the forward reads."""
-    assert source.init is not None and source.init_tree is not None
+    assert source.init is not None
+    assert source.init_tree is not None
     entries = list(_entries(source, plan, module))
     live = _live(entries, reads | set(plan.children))
     kept = [e for e in entries if e.keep(live)]
@@ -133,7 +134,8 @@ class Entry:
 
 
 def _entries(source: ClassSource, plan: InitPlan, module: cst.Module) -> Iterator[Entry]:
-    assert source.init is not None and source.init_tree is not None
+    assert source.init is not None
+    assert source.init_tree is not None
     waiting = list(plan.assigns.values())
     defined: set[str] = set()
     passed: set[str] = set()
@@ -238,7 +240,7 @@ def _is_super_init(node: ast.stmt) -> bool:
     )
 
 
-def _trivia(tree: cst.BaseStatement | cst.BaseSmallStatement) -> tuple[list[str], str]:
+def _trivia(tree: cst.CSTNode) -> tuple[list[str], str]:
     """Comments above a statement, and the one behind it."""
     lines = getattr(tree, "leading_lines", ())
     leading = [line.comment.value if line.comment else "" for line in lines]
@@ -335,7 +337,8 @@ def _docstring_text(source: ClassSource) -> str:
     first = source.tree.body.body[0]
     assert isinstance(first, cst.SimpleStatementLine)
     expr = first.body[0]
-    assert isinstance(expr, cst.Expr) and isinstance(expr.value, cst.SimpleString | cst.ConcatenatedString)
+    assert isinstance(expr, cst.Expr)
+    assert isinstance(expr.value, cst.SimpleString | cst.ConcatenatedString)
     return expr.value.value if isinstance(expr.value, cst.SimpleString) else ""
 
 

@@ -151,7 +151,8 @@ class Lowering:
 
     def call_unit(self, frame: CallFrame, child: CallFrame) -> Unit:
         """A call of a submodule that has a port of its own."""
-        assert child.module is not None and frame.module is not None
+        assert child.module is not None
+        assert frame.module is not None
         if not isinstance(child.module.cls, ClassValue):
             raise refuse("FUS401", f"No pattern covers this use of {child.module.class_name}.", _place(child))
         body = self.body(child)

@@ -93,7 +93,8 @@ class _Writer:
 
     def write(self) -> Written:
         decoder, head = self.base.matches.decoder, self.base.matches.head
-        assert decoder is not None and head is not None
+        assert decoder is not None
+        assert head is not None
         positional = set().union(*(lowering.positional for lowering in self.lowerings))
         for lowering in self.lowerings:
             lowering.agree(positional)
@@ -116,7 +117,8 @@ class _Writer:
         layer = ported[decoder.calls[0].module.class_name]  # type: ignore[union-attr]
         model_part = decoder_class(self.base, decoder, layer.extra)
         head_part = head_class(self.base, head, decoder, stacked)
-        assert decoder.frame.module is not None and head.frame.module is not None
+        assert decoder.frame.module is not None
+        assert head.frame.module is not None
         model_name, root_name = decoder.frame.module.class_name, head.frame.module.class_name
         blocks[model_name] = ["@support_torch_compile", f"class {model_name}(nn.Module):", *_indent(model_part.lines)]
         blocks[root_name] = [f"class {root_name}(nn.Module, SupportsPP):", *_indent(head_part.lines)]
@@ -164,7 +166,7 @@ class _Writer:
         return done
 
     def _class(self, part: PortedClass, ported: dict[str, PortedClass]) -> list[str]:
-        lowering, body = max(part.bodies, key=lambda b: len(b[1].statements))
+        _, body = max(part.bodies, key=lambda b: len(b[1].statements))
         instance = body.frame.module
         assert instance is not None
         units = [u for u in body.units if u.init or u.drops]
@@ -278,7 +280,7 @@ class _Writer:
                 continue
             if isinstance(module.cls, External):
                 if any(k.startswith("#") and v is not None for k, v in module.attrs.items()) or (
-                    module.class_name in ("Linear", "Embedding")
+                    module.class_name in ("Linear", "Embedding", "LayerNorm", "RMSNorm", "ParameterList")
                 ):
                     raise self._unowned(module)
             elif any(
@@ -398,7 +400,8 @@ class _Writer:
         lines = text.splitlines()
         matches = self.base.matches
         decoder, head = matches.decoder, matches.head
-        assert decoder is not None and head is not None
+        assert decoder is not None
+        assert head is not None
         done: list[Change] = []
         for change in self.changes:
             first = next(
@@ -418,11 +421,11 @@ class _Writer:
             source = _definition(self.scope.tree, name)
             done.append(Change(name, "rewritten", what, pattern, source, (node.lineno, node.end_lineno or node.lineno)))
         reasons = self._reasons()
-        for node in self.scope.tree.body:
-            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name not in classes:
-                start = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-                reason, pattern = reasons.get(node.name, ("not used when the model serves", None))
-                done.append(Change(node.name, "dropped", reason, pattern, (start, node.end_lineno or start), None))
+        for gone in self.scope.tree.body:
+            if isinstance(gone, ast.ClassDef | ast.FunctionDef) and gone.name not in classes:
+                start = min([gone.lineno, *(d.lineno for d in gone.decorator_list)])
+                reason, by = reasons.get(gone.name, ("not used when the model serves", None))
+                done.append(Change(gone.name, "dropped", reason, by, (start, gone.end_lineno or start), None))
         self.changes = sorted(
             dict.fromkeys(done), key=lambda c: (c.source_lines or (10**6, 0), c.cls, c.pattern or "", c.what)
         )

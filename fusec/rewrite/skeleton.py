@@ -11,12 +11,19 @@ import ast
 from dataclasses import dataclass
 
 from fusec.diagnostics import refuse
-from fusec.graph.values import Instance, Sym, plain
+from fusec.graph.values import Instance, Sym, Tensor
 from fusec.match.sites import place_of
-from fusec.match.text import argument_text, attribute_of
+from fusec.match.text import attribute_of
 from fusec.match.unit import Decoder, Head, Stacked, Unit
 from fusec.rewrite.classes import statement_lines
 from fusec.rewrite.lower import Lowering
+
+_FORWARD = (
+    "def forward(self, input_ids: torch.Tensor | None, positions: torch.Tensor, "
+    "intermediate_tensors: IntermediateTensors | None = None, inputs_embeds: torch.Tensor | None = None) "
+    "-> torch.Tensor | IntermediateTensors:"
+)
+"""The signature by which the engine calls a model."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,13 @@ def decoder_class(lowering: Lowering, decoder: Decoder, layer_extra: tuple[str, 
     arguments = (["positions"] if body.positions else []) + values
     tensors = ", ".join(f'"{v}"' for v in values)
     pairs = ", ".join(f'"{v}": {v}' for v in values)
-    size = argument_text(model, embed, "embedding_dim")
+    hidden_size = _config_text(model, embed, "embedding_dim")
+    embedding = [
+        _config_text(model, embed, "num_embeddings"),
+        hidden_size,
+        "quant_config=quant_config",
+        f'prefix=f"{{prefix}}.{decoder.embed_attr}"',
+    ]
     lines = [
         'def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:',
         "    super().__init__()",
@@ -60,8 +73,7 @@ def decoder_class(lowering: Lowering, decoder: Decoder, layer_extra: tuple[str, 
         *(["    self.config = config"] if any("self.config" in line for line in pre) else []),
         "",
         "    if get_pp_group().is_first_rank or (config.tie_word_embeddings and get_pp_group().is_last_rank):",
-        f"        self.{decoder.embed_attr} = VocabParallelEmbedding({_config_text(model, embed, 'num_embeddings')}, "
-        f'{_config_text(model, embed, "embedding_dim")}, quant_config=quant_config, prefix=f"{{prefix}}.{decoder.embed_attr}")',
+        f"        self.{decoder.embed_attr} = VocabParallelEmbedding({', '.join(embedding)})",
         "    else:",
         f"        self.{decoder.embed_attr} = PPMissingLayer()",
         f"    self.start_layer, self.end_layer, self.{decoder.layers} = make_layers(",
@@ -100,14 +112,14 @@ def decoder_class(lowering: Lowering, decoder: Decoder, layer_extra: tuple[str, 
     elif threaded:
         after.append(f"{hidden} = {hidden} + residual")
     lines += [
-        f"    self.make_empty_intermediate_tensors = make_empty_intermediate_tensors_factory([{tensors}], {_strip_self(size, model)})",
+        "    self.make_empty_intermediate_tensors = make_empty_intermediate_tensors_factory(",
+        f"        [{tensors}], {hidden_size}",
+        "    )",
         "",
         "def embed_input_ids(self, input_ids: torch.Tensor) -> torch.Tensor:",
         f"    return self.{decoder.embed_attr}(input_ids)",
         "",
-        "def forward(self, input_ids: torch.Tensor | None, positions: torch.Tensor, "
-        "intermediate_tensors: IntermediateTensors | None, inputs_embeds: torch.Tensor | None = None) "
-        "-> torch.Tensor | IntermediateTensors:",
+        _FORWARD.replace("IntermediateTensors | None = None,", "IntermediateTensors | None,"),
         "    if get_pp_group().is_first_rank:",
         f"        {hidden} = inputs_embeds if inputs_embeds is not None else self.embed_input_ids(input_ids)",
         *("        " + line for line in pre),
@@ -131,12 +143,21 @@ def head_class(lowering: Lowering, head: Head, decoder: Decoder, stacked: tuple[
     """The body of the architecture's class."""
     frame = head.frame
     root = frame.module
-    assert root is not None and head.model.module is not None
+    assert root is not None
+    assert head.model.module is not None
     linear = head.linear.node
     layer = linear.args["module"]
     model_class = head.model.module.class_name
-    bias = argument_text(root, layer, "bias")
-    has_bias = bool(plain(layer.ctor.arguments["bias"]))
+    attr, model = head.head_attr, head.model_attr
+    bias = _config_text(root, layer, "bias")
+    has_bias = bias != "False"
+    arguments = [
+        _config_text(root, layer, "out_features"),
+        _config_text(root, layer, "in_features"),
+        *([f"bias={bias}"] if has_bias else []),
+        "quant_config=quant_config",
+        f'prefix=maybe_prefix(prefix, "{attr}")',
+    ]
     # what stands between the decoder's result and the head, and between the head and the result
     hidden = lowering.ctx.base(linear.args["input"])
     source = _last_hidden(lowering, head)
@@ -154,7 +175,6 @@ def head_class(lowering: Lowering, head: Head, decoder: Decoder, stacked: tuple[
     packed: dict[str, list[str]] = {}
     for s in stacked:
         packed.setdefault(s.target, []).append(s.source)
-    attr, model = head.head_attr, head.model_attr
     logits = f"self.logits_processor(self.{attr}, hidden_states{f', self.{attr}.bias' if has_bias else ''})"
     embed = decoder.frame.module.attrs[decoder.embed_attr] if decoder.frame.module else None
     assert isinstance(embed, Instance)
@@ -179,9 +199,7 @@ def head_class(lowering: Lowering, head: Head, decoder: Decoder, stacked: tuple[
         "    self.config = config",
         f'    self.{model} = {model_class}(vllm_config=vllm_config, prefix=maybe_prefix(prefix, "{model}"))',
         "    if get_pp_group().is_last_rank:",
-        f"        self.{attr} = ParallelLMHead({_config_text(root, layer, 'out_features')}, {_config_text(root, layer, 'in_features')}, "
-        + (f"bias={bias}, " if has_bias else "")
-        + f'quant_config=quant_config, prefix=maybe_prefix(prefix, "{attr}"))',
+        f"        self.{attr} = ParallelLMHead({', '.join(arguments)})",
         "        if config.tie_word_embeddings:",
         f"            self.{attr} = self.{attr}.tie_weights(self.{model}.{decoder.embed_attr})",
         "    else:",
@@ -193,9 +211,7 @@ def head_class(lowering: Lowering, head: Head, decoder: Decoder, stacked: tuple[
         "def embed_input_ids(self, input_ids: torch.Tensor) -> torch.Tensor:",
         f"    return self.{model}.embed_input_ids(input_ids)",
         "",
-        "def forward(self, input_ids: torch.Tensor | None, positions: torch.Tensor, "
-        "intermediate_tensors: IntermediateTensors | None = None, inputs_embeds: torch.Tensor | None = None) "
-        "-> torch.Tensor | IntermediateTensors:",
+        _FORWARD,
         f"    return self.{model}(input_ids, positions, intermediate_tensors, inputs_embeds)",
         "",
         "def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor | None:",
@@ -222,7 +238,7 @@ def head_class(lowering: Lowering, head: Head, decoder: Decoder, stacked: tuple[
     return Skeleton(lines, symbols, tuple(units))
 
 
-def _last_hidden(lowering: Lowering, head: Head) -> object:
+def _last_hidden(lowering: Lowering, head: Head) -> Tensor:
     return lowering.ctx.base(head.hidden)
 
 
@@ -253,13 +269,6 @@ def _config_text(owner: Instance, child: Instance, name: str) -> str:
     return value.expr if type(value) is Sym else repr(value)
 
 
-def _strip_self(text: str, owner: Instance) -> str:
-    if not text.startswith("self."):
-        return text
-    value = owner.attrs.get(text[5:])
-    return value.expr if type(value) is Sym else text
-
-
 def _layer_count(decoder: Decoder) -> str:
     held = decoder.frame.module.attrs[decoder.layers] if decoder.frame.module else None
     assert isinstance(held, Instance)
@@ -279,7 +288,9 @@ def _layer_count(decoder: Decoder) -> str:
 def _layer_text(decoder: Decoder, extra: tuple[str, ...]) -> str:
     """The constructor call of a layer inside ``make_layers``; its index comes from the prefix."""
     layer = decoder.calls[0].module
-    assert layer is not None and layer.ctor is not None and layer.ctor.node is not None
+    assert layer is not None
+    assert layer.ctor is not None
+    assert layer.ctor.node is not None
     call = layer.ctor.node
     values = dict(zip(layer.ctor.arguments, layer.ctor.arguments.values(), strict=True))
     order = list(values)

@@ -25,6 +25,7 @@ def verify_port(
     model: str | Path | None = None,
     weights: bool = False,
     tp: int | None = None,
+    pp: int | None = None,
     dtype: str = "float32",
     compile: bool = False,  # noqa: A002 (the command line's word)
     trust_remote_code: bool = False,
@@ -35,9 +36,9 @@ def verify_port(
 
     ``model`` is the checkpoint to prove it on (folder, Hub id or model type) if not the one that was converted;
     ``weights`` uses that checkpoint's own weights instead of tiny random ones. float32 over one rank is always run,
-    with whole prompts, cut prompts and mixed batches; ``tp`` adds a run over that many ranks, ``compile`` one under
-    the engine's default compilation, ``dtype="bfloat16"`` one in that dtype. ``session`` serves several proofs with
-    one import of the engine.
+    with whole prompts, cut prompts and mixed batches; ``tp`` adds a run over that many ranks, ``pp`` one in that many
+    pipeline stages, ``compile`` one under the engine's default compilation, ``dtype="bfloat16"`` one in that dtype and
+    a comparison of single modules in it. ``session`` serves several proofs with one import of the engine.
 
     A port that computes something else, crashes or does not run at all is a failed row of the outcome. Raises
     UsageProblem (FUS001) where ``out`` is not a package or an argument cannot work, EnvironmentProblem (FUS004, FUS106)
@@ -50,6 +51,7 @@ def verify_port(
         model=None if model is None else str(model),
         weights=weights,
         tp=tp,
+        pp=pp,
         dtype=dtype,
         compiled=compile,
         trust_remote_code=trust_remote_code,

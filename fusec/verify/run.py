@@ -25,6 +25,7 @@ def run(
     model: str | None,
     weights: bool,
     tp: int | None,
+    pp: int | None,
     dtype: str,
     compiled: bool,
     trust_remote_code: bool,
@@ -41,6 +42,9 @@ def run(
         raise UsageProblem(
             Diagnostic("FUS001", f"The port cannot run over {tp} ranks. {limits}".strip(), hint=f"It can over {sizes}.")
         )
+    if pp is not None and pp > lock.plan.pp_max:
+        message = f"The port cannot run in {pp} pipeline stages."
+        raise UsageProblem(Diagnostic("FUS001", message, hint=f"It has {lock.plan.pp_max} layers."))
     folder, config = _checkpoint(lock, model, weights)
     request = Request(
         config=config,
@@ -48,6 +52,7 @@ def run(
         code=_code(out, lock, folder),
         source=_source(out, lock),
         tensor_parallel=tp,
+        pipeline_parallel=pp,
         compiled=compiled,
         bfloat16=dtype == "bfloat16",
         trust_remote_code=trust_remote_code,

@@ -47,11 +47,14 @@ def reference(query, key, value, mask, scale):
 def find(ctx, matches, pattern):
     """Each attention call, confirmed and with its window and scale."""
     confirmed = set()
+    called = [id(site.frame.module) for site in sites(ctx, matches)]
     for site in sites(ctx, matches):
         node, owner = site.node, site.frame
         scale = node.args.get("scaling")
         if scale is None:
             scale = Sym(site.query.tensor.shape[-1].value ** -0.5, "self.head_dim**-0.5")
+        if called.count(id(owner.module)) > 1:
+            raise refuse("FUS401", "This module attends more than once, but has one cache.", place_of(node))
         definition = ctx.graph.definitions[node.id]
         if id(definition) not in confirmed:
             confirm(ctx, definition, float(plain(scale)), place_of(node))

@@ -29,6 +29,16 @@ def reference(x, weight, eps):
     return weight * y.to(x.dtype)
 
 
+TRIALS = ({"x": (1, 7, 4, 32), "weight": (32,), "eps": 1e-6}, {"x": (1, 3, 1, 64), "weight": (64,), "eps": 0.5})
+
+
+def engine(layers, x, weight, eps):
+    norm = layers.RMSNorm(x.shape[-1], eps=eps)
+    norm.weight.copy_(weight)
+    heads = x.flatten(-2)  # the projection's own layout
+    return norm(heads.unflatten(-1, x.shape[-2:])).flatten(-2).view(x.shape)
+
+
 def find(ctx, matches, pattern):
     """The norms between the projections and the attention call."""
     for site in sites(ctx, matches):
@@ -41,7 +51,7 @@ def find(ctx, matches, pattern):
             if shape[-1] != size:
                 raise refuse(
                     "FUS401",
-                    f"This norm runs over {shape[-1]} elements of a projection that is split over ranks by heads of {size}.",
+                    f"This norm runs over {shape[-1]} elements of a projection that ranks share by heads of {size}.",
                     place_of(norm.output.node),
                     "A norm over all heads needs a pattern that reduces across ranks.",
                 )

@@ -19,11 +19,21 @@ from fusec.diagnostics import refuse
 from fusec.match.sites import place_of
 from fusec.match.text import attribute_of
 from fusec.match.unit import Head
+from fusec.plan.types import FoldedCheck
 
 
 def reference(hidden_states, weight):
     """``hidden_states``: (..., hidden); ``weight``: (vocab, hidden)."""
     return F.linear(hidden_states, weight)
+
+
+TRIALS = ({"hidden_states": (7, 64), "weight": (96, 64)}, {"hidden_states": (3, 32), "weight": (101, 32)})
+
+
+def engine(layers, hidden_states, weight):
+    lm_head = layers.ParallelLMHead(*weight.shape)
+    lm_head.weight_loader(lm_head.weight, weight)
+    return layers.LogitsProcessor(len(weight))(layers.loaded(lm_head), hidden_states)
 
 
 def find(ctx, matches, pattern):
@@ -41,6 +51,16 @@ def find(ctx, matches, pattern):
     model_attr = attribute_of(frame.module, model.module)
     if attr is None or model_attr is None:
         raise refuse("FUS401", "The head or the model is not an attribute of the architecture.", place_of(linear))
+    check_tying(ctx, matches, f"{attr}.weight")
     hidden = decoder.norm.output if decoder.norm is not None else decoder.last
     matches.head = Head(frame, model, model_attr, hidden, linear.outputs[0], attr, ctx.graph.logits, pattern.name)
     return ()
+
+
+def check_tying(ctx, matches, name):
+    """The port ties where the config says so; a source that cannot tie must meet no such config."""
+    tied = ctx.class_attribute(ctx.graph.root, "_tied_weights_keys")
+    if not tied or name not in tied:
+        matches.checks.append(
+            FoldedCheck("bool(config.tie_word_embeddings)", False, f"the source does not tie {name} to the embedding")
+        )

@@ -31,6 +31,22 @@ def reference(x, q_weight, k_weight, v_weight):
     return F.linear(x, q_weight), F.linear(x, k_weight), F.linear(x, v_weight)
 
 
+TRIALS = (
+    {"x": (7, 64), "q_weight": (128, 64), "k_weight": (64, 64), "v_weight": (64, 64)},
+    {"x": (3, 96), "q_weight": (96, 96), "k_weight": (32, 96), "v_weight": (32, 96)},
+)
+
+
+def engine(layers, x, q_weight, k_weight, v_weight):
+    head = 32
+    sizes = [len(w) for w in (q_weight, k_weight, v_weight)]
+    qkv_proj = layers.QKVParallelLinear(x.shape[-1], head, sizes[0] // head, sizes[1] // head, bias=False)
+    for shard, weight in zip("qkv", (q_weight, k_weight, v_weight), strict=True):
+        qkv_proj.weight_loader(qkv_proj.weight, weight, shard)
+    qkv, _ = layers.loaded(qkv_proj)(x)
+    return qkv.split(sizes, dim=-1)
+
+
 def find(ctx, matches, pattern):
     """The projections of each attention call."""
     for site in sites(ctx, matches):
@@ -70,8 +86,9 @@ def find(ctx, matches, pattern):
             raise refuse(
                 "FUS401", "The biases of query, key and value follow different config keys.", place_of(site.node)
             )
+        hidden = argument_text(owner, layers[0], "in_features")
         text = (
-            f"QKVParallelLinear({argument_text(owner, layers[0], 'in_features')}, {head}, {total(q[1])}, {total(k[1])}, "
+            f"QKVParallelLinear({hidden}, {head}, {total(q[1])}, {total(k[1])}, "
             f'bias={next(iter(bias))}, quant_config=quant_config, prefix=f"{{prefix}}.{name}")'
         )
         setup = [Assign(name, text, attrs, ("quant_config", "prefix"))]

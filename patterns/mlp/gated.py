@@ -34,6 +34,13 @@ def reference(gate, up, kind):
     return ACT2FN[kind](gate) * up
 
 
+TRIALS = tuple({"gate": (7, 64), "up": (7, 64), "kind": kind} for kind in sorted(FUSED_ACTIVATIONS))
+
+
+def engine(layers, gate, up, kind):
+    return layers.get_act_and_mul_fn(kind)(torch.cat((gate, up), dim=-1))
+
+
 def find(ctx, matches, pattern):
     """Each product of an activated and a plain projection of one input that feeds a projection."""
     for node in ctx.graph.nodes:
@@ -75,8 +82,9 @@ def units(ctx, pattern, down, product, parts, kind):
     name = fused_name(attrs)
     act = activation_attr(module, ctx, product)
     outputs = f"[{sizes[0]}] * 2" if sizes[0] == sizes[1] else f"[{sizes[0]}, {sizes[1]}]"
+    hidden = argument_text(module, layers[0], "in_features")
     gate_up = (
-        f"MergedColumnParallelLinear({argument_text(module, layers[0], 'in_features')}, {outputs}, bias={next(iter(bias))}, "
+        f"MergedColumnParallelLinear({hidden}, {outputs}, bias={next(iter(bias))}, "
         f'quant_config=quant_config, prefix=f"{{prefix}}.{name}")'
     )
     covers = {p.id for p in parts} | ctx.upstream([product], [p.outputs[0] for p in parts])

@@ -36,6 +36,8 @@ def find(ctx, matches, pattern):
             if isinstance(held, Instance) and held.items and all(isinstance(i, Instance) for i in held.items):
                 layers = [c for c in calls if any(c.module is i for i in held.items)]
                 if len(layers) == len(held.items):
+                    if [id(c.module) for c in layers] != [id(i) for i in held.items]:
+                        raise refuse("FUS401", "The layers are not run one after the other in the order of their list.")
                     matches.decoder = decoder(ctx, matches, pattern, frame, name, layers)
                     return ()
     raise refuse("FUS401", "No module of this architecture runs a list of layers one after the other.")

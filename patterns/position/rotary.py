@@ -20,15 +20,33 @@ import numpy as np
 
 from fusec.diagnostics import refuse
 from fusec.graph.axes import SEQ
+from fusec.graph.tracer import ROPE_SCALE
 from fusec.match.sites import place_of, sites
 from fusec.match.text import attribute_of, size_text
 from fusec.match.unit import Assign, Unit
+from fusec.plan.types import FoldedCheck
 
 
 def reference(x, cos, sin):
     """Half-split pairing. ``x``: (..., width); ``cos``, ``sin``: (..., width / 2) of the same position."""
     first, second = x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+TRIALS = (
+    {"x": (9, 4, 32), "cos": (9, 1, 16), "sin": (9, 1, 16)},
+    {"x": (5, 1, 64), "cos": (5, 1, 32), "sin": (5, 1, 32)},
+)
+
+
+def engine(layers, x, cos, sin):
+    # Any table will do: which numbers stand in it is the rope type's business.
+    tokens, _, width = x.shape
+    rotary = layers.RotaryEmbedding(width, width, tokens, 10000.0, True, x.dtype, init_cache=False)
+    rotary.register_buffer("cos_sin_cache", torch.cat((cos, sin), dim=-1).squeeze(1), persistent=False)
+    query, key = rotary(torch.arange(tokens), x.flatten(-2), x[:, :1].flatten(-2).clone())
+    assert torch.equal(key, query[:, :width])
+    return query.view(x.shape)
 
 
 def find(ctx, matches, pattern):
@@ -53,6 +71,7 @@ def find(ctx, matches, pattern):
             first, second = confirm(ctx, q, site), confirm(ctx, k, site)
             if first != second:
                 raise refuse("FUS404", "Query and key are rotated in different ways.", place_of(site.node))
+            check_type(ctx, matches, q, site)
             confirmed[key] = first
             absorb(ctx, matches, pattern, q)
         neox, width = confirmed[key]
@@ -109,7 +128,7 @@ def confirm(ctx, rotation, site):
             unique = distinct(frequencies, width)
             if unique is None:
                 continue
-            expected = rotate(x, positions, unique, width, neox, seq_axis)
+            expected = rotate(x, positions, unique, width, neox, seq_axis, ROPE_SCALE if tables else 1.0)
             if expected.shape == got.shape and np.allclose(expected, got, rtol=1e-9, atol=1e-9):
                 check_frequencies(ctx, unique, width, bool(tables), place)
                 return neox, width
@@ -119,6 +138,29 @@ def confirm(ctx, rotation, site):
         place,
         "The engine's rotary kernels know those two; another pairing needs a pattern.",
     )
+
+
+def check_type(ctx, matches, rotation, site):
+    """The port's table follows the rope type. A source that never asks for it has the plain table for
+    every config; one that takes the types' own tables must also update them as transformers does."""
+    nodes = upstream_nodes(ctx, rotation.tables)
+    if any(n.op == "rope_init" for n in nodes):
+        frames = [n.frame for n in nodes if n.op in ("cos", "sin")]
+        if not any("dynamic_rope_update" in d for f in frames if f.func is not None for d in f.func.decorators):
+            raise refuse(
+                "FUS404",
+                "The rotary embedding takes the rope types' own tables, but never updates them for long sequences.",
+                place_of(rotation.output.node) or place_of(site.node),
+            )
+    elif not any("rope_type" in g.expr for g in ctx.graph.guards):
+        parameters = ctx.graph.config.get("rope_parameters") or {}
+        matches.checks.append(
+            FoldedCheck(
+                "config.rope_parameters['rope_type']",
+                parameters.get("rope_type"),
+                "the source computes the plain rotary table whatever the rope type",
+            )
+        )
 
 
 def upstream_nodes(ctx, tensors):
@@ -143,11 +185,11 @@ def distinct(frequencies, width):
     return None
 
 
-def rotate(x, positions, frequencies, width, neox, seq_axis):
+def rotate(x, positions, frequencies, width, neox, seq_axis, scale):
     angle = positions[:, :, None] * frequencies
     shape = [1] * x.ndim
     shape[0], shape[seq_axis], shape[-1] = positions.shape[0], positions.shape[1], len(frequencies)
-    cos, sin = np.cos(angle).reshape(shape), np.sin(angle).reshape(shape)
+    cos, sin = np.cos(angle).reshape(shape) * scale, np.sin(angle).reshape(shape) * scale
     part, rest = x[..., :width], x[..., width:]
     if neox:
         a, b = part[..., : width // 2], part[..., width // 2 :]
@@ -162,7 +204,7 @@ def check_frequencies(ctx, frequencies, width, opaque, place):
     """The plain table must be theta^(-2i/width) for the config's theta; others are the rope type's own."""
     if opaque:
         return
-    parameters = ctx.graph.config["rope_parameters"] if "rope_parameters" in ctx.graph.config else {}
+    parameters = ctx.graph.config.get("rope_parameters", {})
     theta = (parameters or {}).get("rope_theta")
     if theta is None or not np.allclose(frequencies, 1.0 / theta ** (np.arange(0, width, 2) / width), rtol=1e-6):
         raise refuse("FUS404", "The rotary frequencies are not those of the config's rope_theta.", place)

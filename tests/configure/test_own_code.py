@@ -111,6 +111,23 @@ class TinyConfig(Base):
     width: int = 9
     depth = 4
 """
+DERIVED = """
+from transformers import LlamaConfig
+from transformers.models.qwen3 import Qwen3Config
+from transformers.models.mistral.configuration_mistral import MistralConfig
+
+
+class TinyConfig(LlamaConfig):
+    model_type = "tiny"
+    sub_configs = {"first": Qwen3Config, "second": MistralConfig}
+
+    def __init__(self, first=None, second=None, gate=True, **kwargs):
+        self.first = Qwen3Config(**(first or {}))
+        self.second = MistralConfig() if second is None else MistralConfig(**second)
+        self.gate = gate
+        super().__init__(**kwargs)
+        self.total = self.hidden_size + self.first.hidden_size
+"""
 AUTO_MAP = {"AutoConfig": "configuration_tiny.TinyConfig", "AutoModelForCausalLM": "modeling_tiny.TinyForCausalLM"}
 KEYS: dict[str, tuple[str, dict[str, Any]]] = {
     "old": (OLD_STYLE, {}),
@@ -122,6 +139,8 @@ KEYS: dict[str, tuple[str, dict[str, Any]]] = {
     "new-rope": (NEW_STYLE, {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "rope_theta": 3.0}),
     "new-wrong": (NEW_STYLE, {"d_model": "wide"}),
     "new-validator": (NEW_STYLE, {"d_model": 30}),
+    "derived": (DERIVED, {"hidden_size": 96, "num_attention_heads": 3, "first": {"rope_theta": 5.0}}),
+    "derived-wrong": (DERIVED, {"first": {"hidden_size": None}}),
     "not-strict": (NOT_STRICT, {"depth": "any", "width": None}),
     "not-strict-defaults": (NOT_STRICT, {}),
 }

@@ -48,8 +48,9 @@ def count_per_layer(
     """What layer number `layers` (from 0) adds to the graph of `model`, a folder with `config.json`.
 
     `site` is a folder of installed packages, for a port that is not installed in this environment. By default the
-    engine leaves rotary, norms and activations to inductor, so the graph has them spelled out; with `kernels` it is told
-    to call its own kernels, and each that this platform has is one node. Starts the engine twice, in two processes.
+    engine leaves rotary, norms and activations to inductor, so the graph has them spelled out; with `kernels` it is
+    told to call its own kernels, and each that this platform has is one node. Starts the engine twice, in two
+    processes.
     """
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
     less, more = _trace([_with_layers(config, n) for n in (layers, layers + 1)], server, site, kernels)
@@ -123,7 +124,7 @@ def _serve_and_record(model: str, model_impl: str, custom_ops: list[str]) -> Non
         graphs.append(Counter(name for node in graph.graph.nodes if (name := _name(node))))
         return graph.forward
 
-    CompilationConfig.init_backend = lambda self, *args, **kwargs: record  # type: ignore[method-assign,assignment]
+    CompilationConfig.init_backend = lambda self, *args, **kwargs: record  # type: ignore[method-assign]
     llm = LLM(
         model=model,
         model_impl=model_impl,

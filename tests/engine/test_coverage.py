@@ -102,8 +102,8 @@ def test_names_tell_cases_apart_and_do_not_change(all_cases: list[Case]) -> None
 
 def test_cases_share_nothing(all_cases: list[Case]) -> None:
     for one, other in combinations(all_cases, 2):
-        lists = [{id(v) for v in c.config.values() if isinstance(v, list | dict)} for c in (one, other)]
-        assert not lists[0] & lists[1]
+        theirs = [{id(v) for v in c.config.values() if isinstance(v, list | dict)} for c in (one, other)]
+        assert not theirs[0] & theirs[1]
     shared = {id(value) for levels in AXES.values() for level in levels.values() for value in level.values()}
     lists = [value for case in all_cases for value in case.config.values() if isinstance(value, list | dict)]
     assert not shared & {id(value) for value in lists}

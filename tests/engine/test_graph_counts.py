@@ -19,7 +19,7 @@ from vllm.model_executor.models.llama import LlamaDecoderLayer, LlamaForCausalLM
 class Layer(LlamaDecoderLayer):
     def forward(self, positions, hidden_states, residual):
         hidden_states, residual = super().forward(positions, hidden_states, residual)
-        return hidden_states @ torch.eye(hidden_states.shape[-1]), residual
+        return hidden_states @ torch.eye(hidden_states.shape[-1], dtype=hidden_states.dtype), residual
 
 
 class Port(LlamaForCausalLM):

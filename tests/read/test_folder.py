@@ -131,7 +131,7 @@ def test_own_configuration_that_is_absent(checkpoint: Write, refusal: Refusal) -
 
 
 @pytest.mark.parametrize(
-    "reference", ["../modeling.Own", "a/b.Own", "modeling", "m.C; import os", "", 7, None, "x--y.Z", "..--m.C"]
+    "reference", ["../modeling.Own", "a/b.Own", "modeling", "m.C; import os", "", 7, "x--y.Z", "..--m.C"]
 )
 def test_auto_map_names_are_checked(reference: object, checkpoint: Write, refusal: Refusal) -> None:
     found = refusal(checkpoint(_own(), auto_map={"AutoModelForCausalLM": reference}))
@@ -249,11 +249,12 @@ def test_a_file_of_20000_lines_is_read(checkpoint: Write) -> None:
         {"model.safetensors": b"short"},
         {"model.safetensors": b"\xff" * 16},
         {"model.safetensors": b"\x02\x00\x00\x00\x00\x00\x00\x00[]"},
+        {"model.safetensors.index.json": "{"},
         {"model.safetensors.index.json": {}},
         {"model.safetensors.index.json": {"weight_map": {"a": "../../secret.safetensors"}}},
         {"model.safetensors.index.json": {"weight_map": {"a": 1}}},
     ],
-    ids=["short", "too-large", "list", "no-map", "path", "number"],
+    ids=["short", "too-large", "list", "no-json", "no-map", "path", "number"],
 )
 def test_malformed_tensor_lists(files: dict[str, Any], checkpoint: Write, refusal: Refusal) -> None:
     assert refusal(checkpoint(files)).code == "FUS107"

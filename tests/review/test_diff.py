@@ -183,3 +183,28 @@ def test_an_edited_port_keeps_its_labels_and_says_what_was_edited() -> None:
     labels = {label.what for c in diff.classes for hunk in c.hunks for label in hunk.labels}
     assert "edited after the conversion" in labels
     assert "q and k packed" in labels
+
+
+def test_a_hunk_with_two_reasons_is_split_between_them_and_loses_no_line() -> None:
+    old = "class A:\n    a = 1\n    b = 2\n    c = 3\n    d = 4\n    e = 5\n    f = 6\n"
+    new = old.replace("b = 2", "b = 20").replace("d = 4", "d = 40").replace("f = 6", "f = 60")
+    changes = (
+        Change("A", "rewritten", "b", "head/b", (3, 3)),
+        Change("A", "rewritten", "d", "head/d", None, (5, 5)),
+        Change("A", "rewritten", "f", "head/d", (7, 7)),
+    )
+    diff = compare(old, new, changes, source_name="a", port_name="b")
+    hunks = diff.classes[0].hunks
+    assert [hunk.patterns for hunk in hunks] == [("head/b",), ("head/d",), ("head/d",)]
+    assert tuple(line for hunk in hunks for line in hunk.lines) == diff.unified[0].lines
+
+
+def test_lines_that_no_record_covers_stand_under_the_patterns_of_their_class() -> None:
+    source = SOURCE.replace("self.a = 1", "self.a = 11")
+    changes = tuple(change for change in CHANGES if change.kind != "kept")
+    (first, *_) = (
+        compare(source, PORT.replace("self.c = 3", "self.c = 4"), changes, source_name="a", port_name="b")
+        .classes[3]
+        .hunks
+    )
+    assert first.patterns == ("linear/qk",)

@@ -152,10 +152,21 @@ def test_what_only_two_ranks_show(proof: Prove) -> None:
     assert failures(proof("qwen3", fault, tensor_parallel=2)) == {"tensor parallel 2": "FUS701"}
 
 
+def test_two_pipeline_stages(proof: Prove) -> None:
+    outcome = proof("mistral", pipeline_parallel=2)
+    assert outcome.passed, outcome.rows
+    assert outcome.rows[-1].name == "pipeline parallel 2"
+
+
+def test_what_only_two_stages_show(proof: Prove) -> None:
+    fault = ('"residual": residual})', '"residual": hidden_states})')
+    assert failures(proof("mistral", fault, pipeline_parallel=2)) == {"pipeline parallel 2": "FUS701"}
+
+
 def test_compiled_and_in_bfloat16(proof: Prove) -> None:
     outcome = proof("llama", compiled=True, bfloat16=True)
     assert outcome.passed, outcome.rows
-    assert [row.name for row in outcome.rows][3:] == ["compiled", "bfloat16"]
+    assert [row.name for row in outcome.rows][3:] == ["compiled", "bfloat16", "bfloat16 modules"]
 
 
 def test_a_port_that_is_not_compiled(proof: Prove) -> None:
@@ -174,8 +185,25 @@ def test_a_port_that_loses_precision_in_bfloat16(proof: Prove) -> None:
         "        x, _ = self.down_proj(x)"
     )
     outcome = proof("llama", (right, wrong), bfloat16=True)
-    assert failures(outcome) == {"bfloat16": "FUS701"}
-    assert outcome.rows[-1].measure == "mean KL"
+    assert failures(outcome) == {"bfloat16": "FUS701", "bfloat16 modules": "FUS701"}
+    assert outcome.rows[-2].measure == "mean KL"
+    assert outcome.rows[-1].where == "model.layers.*.mlp"
+
+
+def test_a_norm_whose_sum_of_squares_is_taken_in_bfloat16(proof: Prove) -> None:
+    """Too small to show in the distributions of four layers, plain on the norm's own inputs."""
+    right = "class DenseMLP(nn.Module):"
+    wrong = (
+        "class RMSNorm(RMSNorm):\n"
+        "    def forward(self, x, residual=None):\n"
+        "        y = x if residual is None else x + residual\n"
+        "        variance = (y * y).mean(-1, keepdim=True)\n"
+        "        z = self.weight * (y * torch.rsqrt(variance + self.variance_epsilon))\n"
+        "        return z if residual is None else (z, y)\n\n\n"
+    ) + right
+    outcome = proof("llama", (right, wrong), bfloat16=True)
+    assert failures(outcome)["bfloat16 modules"] == "FUS701"
+    assert "norm" in outcome.rows[-1].where
 
 
 def test_a_port_that_raises(proof: Prove) -> None:
@@ -186,7 +214,7 @@ def test_a_port_that_raises(proof: Prove) -> None:
 
 
 def test_a_port_that_takes_its_process_down(proof: Prove) -> None:
-    fault = ("        residual = None\n", "        import os; os.abort()\n")
+    fault = ("            residual = None\n", "            import os; os.abort()\n")
     outcome = proof("llama", fault)
     assert failures(outcome) == {"float32": "FUS702"}
     assert "died" in outcome.rows[0].detail

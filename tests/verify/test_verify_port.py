@@ -72,6 +72,7 @@ def test_what_cannot_be_verified(tmp_path: Path) -> None:
     refusal(UsageProblem, "FUS001", tmp_path / "absent")
     out = write_package(tmp_path / "out", "qwen3")
     assert "Three does not divide" in refusal(UsageProblem, "FUS001", out, tp=3)
+    refusal(UsageProblem, "FUS001", out, pp=5)
     refusal(UsageProblem, "FUS001", out, dtype="int8")
     refusal(UsageProblem, "FUS001", out, weights=True)
     refusal(UsageProblem, "FUS001", out, weights=True, model="qwen3")
@@ -137,6 +138,51 @@ def test_the_original_is_the_file_that_was_converted(proofs: Session, tmp_path: 
     port.write_text(text)
     outcome = verify_port(out, trust_remote_code=True, session=proofs)
     assert outcome.passed, outcome.rows
+
+
+OWN_CONFIGURATION = """\
+from transformers import LlamaConfig
+
+class HandmadeConfig(LlamaConfig):
+    model_type = "handmade"
+"""
+OWN_MODELING = """\
+from pathlib import Path
+from transformers import LlamaForCausalLM
+from .configuration_handmade import HandmadeConfig
+
+class HandmadeForCausalLM(LlamaForCausalLM):
+    config_class = HandmadeConfig
+"""
+
+
+@pytest.mark.engine
+def test_an_original_that_came_with_the_checkpoint(proofs: Session, tmp_path: Path) -> None:
+    """Code of a checkpoint runs only where it is trusted; the copy in the package is enough to run it."""
+    config = {
+        **FAMILIES["llama"],
+        "architectures": ["HandmadeForCausalLM"],
+        "model_type": "handmade",
+        "auto_map": {
+            "AutoConfig": "configuration_handmade.HandmadeConfig",
+            "AutoModelForCausalLM": "modeling_handmade.HandmadeForCausalLM",
+        },
+    }
+    out = write_package(tmp_path / "out", "llama", config=config, remote_code=True)
+    shutil.rmtree(out / "dense_port")
+    (out / "pyproject.toml").unlink()
+    write_port(out, "HandmadeForCausalLM")
+    sources = out / ".fusec" / "source"
+    (sources / "modeling.py").unlink()
+    (sources / "configuration_handmade.py").write_text(OWN_CONFIGURATION)
+    marker = tmp_path / "ran"
+    (sources / "modeling_handmade.py").write_text(f"{OWN_MODELING}\nPath({str(marker)!r}).touch()\n")
+
+    assert "--trust-remote-code" in refusal(FusecError, "FUS703", out, session=proofs)
+    assert not marker.exists()
+    outcome = verify_port(out, trust_remote_code=True, session=proofs)
+    assert outcome.passed, outcome.rows
+    assert marker.exists()
 
 
 @pytest.mark.engine

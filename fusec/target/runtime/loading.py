@@ -22,9 +22,9 @@ Weights = Iterable[tuple[str, torch.Tensor]]
 class CompleteLoader:
     """Loads a model's weights; the first time, all of them. Made at the end of the model's `__init__`.
 
-    Where the config ties head and embedding, a checkpoint overrules it by holding two different tensors, and if it holds
-    one of the two, that one is both. The engine finds out beforehand whether a safetensors checkpoint has a head, and
-    then sets `tie_word_embeddings` to False; it ties again when the two turn out equal.
+    Where the config ties head and embedding, a checkpoint overrules it by holding two different tensors, and if it
+    holds one of the two, that one is both. The engine finds out beforehand whether a safetensors checkpoint has a head,
+    and then sets `tie_word_embeddings` to False; it ties again when the two turn out equal.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class CompleteLoader:
         weights = _noting(weights, seen)
         if model.config.tie_word_embeddings and not isinstance(model.get_submodule(self.head), PPMissingLayer):
             weights = self._for_tied_head(model, weights, extra)
-        loaded = AutoWeightsLoader(model).load_weights(weights, mapper=model.hf_to_vllm_mapper) | set(extra)
+        loaded: set[str] = AutoWeightsLoader(model).load_weights(weights, mapper=model.hf_to_vllm_mapper) | set(extra)
         missing = expected - seen
         if self.untied_by_checkpoint and missing == {f"{self.embedding}.weight"}:
             head = model.get_submodule(self.head)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import layers
+from . import layers, rounding
 from .activate import Plugin, environment, read_plugin
 from .compare import DIVERGENCE_FACTOR, Difference, Run, difference, float32_bar, mean_divergence
 from .engine import Job, not_compiled, root_cause
@@ -210,6 +210,7 @@ class _Original:
     runs: list[Run]
     bfloat16: list[Run]
     recording: Path
+    modules: Path
     own_difference: float
     own_note: str
     logit_std: float
@@ -300,6 +301,7 @@ class _Proof:
             runs,
             [replace(run, logprobs=arrays[f"bfloat16_{i}"]) for i, run in enumerate(runs) if request.bfloat16],
             self.work / f"{name}.layers.npz",
+            self.work / f"{name}.modules.npz",
             float(answer["own_difference"]),
             answer["own_note"],
             float(answer["logit_std"]),
@@ -364,8 +366,11 @@ class _Proof:
             )
         if self.request.bfloat16:
             name = "bfloat16"
-            answer = self._engine(original, name, (WHOLE, CUT), dtype="bfloat16")
-            yield self._failed_to_run(name, answer) or self._divergence(name, answer, original)
+            answer = self._engine(original, name, (WHOLE, CUT), dtype="bfloat16", modules=str(original.modules))
+            failed = self._failed_to_run(name, answer)
+            yield failed or self._divergence(name, answer, original)
+            if failed is None:
+                yield self._rounding(answer)
 
     # ---- judging
 
@@ -435,6 +440,20 @@ class _Proof:
         passed = largest <= bar
         code = None if passed else "FUS701"
         return Row(name, passed, "mean KL", largest, bar, where, detail, code, answer.seconds)
+
+    def _rounding(self, answer: _Answer) -> Row:
+        """Module by module on the same inputs; where two forms round differently, the detail says so."""
+        name, measure = "bfloat16 modules", "error / original's"
+        found = rounding.summarize(answer.facts["modules"])
+        if not found:
+            detail = "no module of the port has the name of one of the original's and can be run alone"
+            return Row(name, False, measure, detail=detail, code="FUS702", seconds=answer.seconds)
+        worst, bar = found[0], rounding.ERROR_FACTOR
+        passed = worst.ratio <= bar
+        others = [f"{row.module} (error {row.ratio:.2f} of the original's)" for row in found if row.differing > 0]
+        detail = f"round differently: {', '.join(others)}" if others else f"all {len(found)} kinds round alike"
+        code = None if passed else "FUS701"
+        return Row(name, passed, measure, worst.ratio, bar, worst.module, detail, code, answer.seconds)
 
     def _name_layers(self, original: _Original, rows: list[Row]) -> list[Row]:
         """Where a run in float32 over one rank is wrong, run once more with every module recorded and say which

@@ -6,6 +6,7 @@ Only :func:`prepare` and :func:`run` import vLLM; the rest is for both sides.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pickle
 import re
@@ -27,7 +28,8 @@ class Job:
     """One engine and what it generates.
 
     ``batches`` are runs one after another, each of prompts that are sent at once; ``token_budget`` limits the tokens
-    of a step (and so cuts prompts into chunks); ``record_layers`` has every module recorded over the first prompt.
+    of a step (and so cuts prompts into chunks); ``record_layers`` has every module recorded over the first prompt;
+    ``modules`` is a file of module inputs to run them on (see :mod:`.rounding`).
     """
 
     name: str
@@ -42,6 +44,7 @@ class Job:
     token_budget: int | None = None
     max_model_len: int = 128
     record_layers: bool = False
+    modules: str | None = None
     trust_remote_code: bool = False
     timeout: float = 600.0
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -215,6 +218,10 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     np.savez(Path(job["work"]) / f"{job['name']}.npz", allow_pickle=False, **arrays)
     if job["record_layers"]:
         _record_layers(llm, job["batches"][0][0], Path(job["work"]) / f"{job['name']}.layers.npz")
+    if job["modules"]:
+        from .rounding import measure
+
+        answer["modules"] = llm.apply_model(functools.partial(measure, path=job["modules"]))[0]
     answer["steps"] = [asdict(step) for step in steps]
     answer["seconds"] = time.monotonic() - started
     return answer

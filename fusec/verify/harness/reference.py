@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import layers
+from . import layers, rounding
 from .checkpoint import Code, NoOriginal, load_config, original_class, write_tiny
 
 
@@ -84,9 +84,10 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     std = float(np.mean([arrays[f"logprobs_{index}"].std(axis=-1).mean() for index in range(len(inputs))]))
     own, own_note = _own_difference(model_folder, code, inputs, arrays)
     if job["bfloat16"]:
-        model = load(model_folder, torch.bfloat16, "eager", code)
+        low = load(model_folder, torch.bfloat16, "eager", code)
         for index, tokens in enumerate(inputs):
-            arrays[f"bfloat16_{index}"] = log_probabilities(model, tokens)
+            arrays[f"bfloat16_{index}"] = log_probabilities(low, tokens)
+        rounding.record(low, model, recorded, work / f"{job['name']}.modules.npz")
     np.savez(work / f"{job['name']}.npz", allow_pickle=False, **arrays)
     return {
         "model": str(model_folder),
