@@ -66,7 +66,9 @@ def read_checkpoint(
         )
         notes = (*notes, *more)
         if not remote:
-            _require_decoder(config, architecture, model_type, tables, named_alone=files is None)
+            _require_decoder(architecture, model_type, tables, named_alone=files is None)
+    if config.get("is_encoder_decoder") is True:
+        raise _not_a_decoder(architecture, "an encoder-decoder")
     parse(modeling)
     tensors: Mapping[str, TensorSpec] | None = None
     if isinstance(files, HubFiles):
@@ -177,7 +179,7 @@ def _as_loaded(config: dict[str, Any], tables: AutoTables) -> tuple[dict[str, An
 def _scan_architecture(model_type: str, tables: AutoTables, library: Library) -> str:
     """The one decoder class in the type's own folder, for types that the causal table does not list."""
     if model_type in tables.encoder_decoders:
-        raise _not_a_decoder(tables.encoder_decoders[model_type], encoder_decoder=True)
+        raise _not_a_decoder(tables.encoder_decoders[model_type], "an encoder-decoder")
     folder = tables.folder(model_type)
     modeling = library.find(f"transformers.models.{folder}.modeling_{folder}")
     names = _causal_classes(modeling) if modeling is not None else []
@@ -227,20 +229,17 @@ def _identity(config: Mapping[str, Any], tables: AutoTables, overlay: tuple[Libr
     return model_type, names[0]
 
 
-def _require_decoder(
-    config: Mapping[str, Any], architecture: str, model_type: str, tables: AutoTables, named_alone: bool
-) -> None:
-    """Refuse what is not a decoder-only language model."""
-    if config.get("is_encoder_decoder") is True or (named_alone and model_type in tables.encoder_decoders):
-        raise _not_a_decoder(architecture, encoder_decoder=True)
-    if architecture in tables.encoder_decoders.values():
-        raise _not_a_decoder(architecture, encoder_decoder=True)
+def _require_decoder(architecture: str, model_type: str, tables: AutoTables, named_alone: bool) -> None:
+    """Refuse a class of transformers that is not a decoder-only language model."""
+    if architecture in tables.encoder_decoders.values() or (named_alone and model_type in tables.encoder_decoders):
+        raise _not_a_decoder(architecture, "an encoder-decoder")
+    if architecture in tables.multimodal:
+        raise _not_a_decoder(architecture, "a model of images or sound beside text")
     if architecture not in tables.causal.values():
-        raise _not_a_decoder(architecture, encoder_decoder=False)
+        raise _not_a_decoder(architecture, "not a decoder-only language model")
 
 
-def _not_a_decoder(architecture: str, encoder_decoder: bool) -> FusecError:
-    what = "an encoder-decoder" if encoder_decoder else "not a decoder-only language model"
+def _not_a_decoder(architecture: str, what: str) -> FusecError:
     return refuse(
         "FUS103",
         f"{architecture} is {what}, which fusec does not convert.",
@@ -266,11 +265,11 @@ def _sources(
     if files is not None and isinstance(auto_map, Mapping):
         reference = next((auto_map[key] for key in _CAUSAL_AUTO_CLASSES if key in auto_map), None)
         if reference is not None:
-            code, module, name = _reference(reference, files, token)
+            code, module, _ = _reference(reference, files, token)
             library = OverlayLibrary(code, CHECKPOINT_PACKAGE, base, "checkpoint")
             modeling = library.find(f"{CHECKPOINT_PACKAGE}.{module}")
             if modeling is not None:
-                _require_class(modeling, architecture if _defines(modeling, architecture) else name)
+                _require_class(modeling, architecture)
                 configuration, config_class = _remote_configuration(
                     auto_map.get("AutoConfig"), files, token, model_type, tables, library
                 )

@@ -19,6 +19,7 @@ CONFIG_TABLE = "CONFIG_MAPPING_NAMES"
 FOLDER_TABLE = "SPECIAL_MODEL_TYPE_TO_MODULE_NAME"
 CAUSAL_TABLE = "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"
 ENCODER_DECODER_TABLES = ("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES")
+MULTIMODAL_TABLES = ("MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", "MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES")
 _AUTO = "transformers.models.auto"
 # A rule of AutoConfig: a config of one type that has a certain key is loaded as another type.
 _RETYPED = re.compile(
@@ -35,6 +36,7 @@ class AutoTables:
     ``config_classes``: model type -> config class name; ``folders``: model type -> folder under
     ``models/`` where it is not the type itself; ``causal``: model type -> decoder architecture;
     ``encoder_decoders``: model type -> sequence-to-sequence architecture;
+    ``multimodal``: architectures that take images or sound beside text;
     ``retyped``: (model type, key, model type that a config of the first with that key is loaded as).
     """
 
@@ -42,6 +44,7 @@ class AutoTables:
     folders: dict[str, str]
     causal: dict[str, str]
     encoder_decoders: dict[str, str]
+    multimodal: frozenset[str]
     retyped: tuple[tuple[str, str, str], ...]
 
     def folder(self, model_type: str) -> str:
@@ -74,7 +77,7 @@ def _read_tables(library: Library) -> AutoTables:
             retyped += tuple((m[1], m[2], m[3]) for m in _RETYPED.finditer(source.text))
     modeling = library.find(f"{_AUTO}.modeling_auto")
     if modeling is not None:
-        _read(modeling, (CAUSAL_TABLE, *ENCODER_DECODER_TABLES), tables)
+        _read(modeling, (CAUSAL_TABLE, *ENCODER_DECODER_TABLES, *MULTIMODAL_TABLES), tables)
     if not tables.get(CONFIG_TABLE) or not tables.get(CAUSAL_TABLE):
         raise refuse(
             "FUS104",
@@ -89,6 +92,7 @@ def _read_tables(library: Library) -> AutoTables:
         _strings(tables.get(FOLDER_TABLE, {})),
         _strings(tables[CAUSAL_TABLE]),
         encoder_decoders,
+        frozenset(name for table in MULTIMODAL_TABLES for name in _strings(tables.get(table, {})).values()),
         retyped,
     )
 

@@ -336,16 +336,26 @@ class Lowering:
         frame = unit.frame
         assert frame.func is not None
         for i in sorted(unit.covers, reverse=True):
-            span = self.ctx.by_id[i].span
-            inner: CallFrame | None = self.ctx.by_id[i].frame
-            while inner is not None and inner is not frame:
-                span = inner.span
-                inner = inner.parent
-            if inner is frame and span is not None:
+            span = self.call_site(i, frame)
+            if span is not None:
                 statement = _statement(frame.func.node, span.line)
                 if statement is not None:
                     return Span(frame.func.scope.file, statement.lineno, 0, statement.end_lineno or statement.lineno, 0)
         return None
+
+    def call_site(self, node: int, frame: CallFrame) -> Span | None:
+        """Where a node, or the call of the helper that it lies in, stands in a forward."""
+        span = self.ctx.by_id[node].span
+        inner: CallFrame | None = self.ctx.by_id[node].frame
+        while inner is not None and inner is not frame:
+            span = inner.span
+            inner = inner.parent
+        return span if inner is frame else None
+
+    def lines_of(self, unit: Unit) -> set[int]:
+        """The lines of the unit's forward on which its operations stand."""
+        spans = (self.call_site(i, unit.frame) for i in unit.covers)
+        return {line for s in spans if s is not None for line in range(s.line, s.end_line + 1)}
 
     def comments(self, span: Span | None, shown: set[int]) -> tuple[str, ...]:
         """The comment lines right above a statement, once; plain renamings (``a = b``) are looked over."""

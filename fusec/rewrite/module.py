@@ -166,7 +166,7 @@ class _Writer:
         return done
 
     def _class(self, part: PortedClass, ported: dict[str, PortedClass]) -> list[str]:
-        _, body = max(part.bodies, key=lambda b: len(b[1].statements))
+        lowering, body = max(part.bodies, key=lambda b: len(b[1].statements))
         instance = body.frame.module
         assert instance is not None
         units = [u for u in body.units if u.init or u.drops]
@@ -201,6 +201,8 @@ class _Writer:
                         None,
                     )
                 )
+        carried = set().union(*(lowering.lines_of(u) for u in body.units))
+        self.changes.extend(dropped_statements(part.cls.name, source.forward, carried))
         return [*class_header(source, self.modules[part.cls.scope.file]), *_indent([*init, "", *forward])]
 
     def _same_everywhere(self, part: PortedClass, body: Body, assigns: dict) -> None:  # type: ignore[type-arg]
@@ -457,6 +459,35 @@ class _Writer:
             if frame.func is not None:
                 out[frame.func.name] = ("the engine's attention computes this (confirmed by value)", "attention/causal")
         return out
+
+
+DROP_REASONS = (
+    ("past_key_value", "the engine keeps the cache"),
+    ("attention_interface", "the engine's attention stands in its place"),
+    ("mask", "the engine's attention has its own mask"),
+    ("dropout", "off when the model serves"),
+    ("position_embeddings", "the port's rotary embedding has its own table"),
+    ("shape", "layout only: the port works on flat tokens"),
+)
+"""Why a statement is gone, by a word in it. That it may go is decided before, by the flow of values:
+nothing that the port returns depends on it."""
+
+
+def dropped_statements(cls: str, forward: ast.FunctionDef | None, carried: set[int]) -> list[Change]:
+    """The statements of a forward without an operation on the lines that the port carries over, with the reason."""
+    out: list[Change] = []
+    for node in forward.body if forward is not None else ():
+        lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        renaming = isinstance(node, ast.Assign) and isinstance(node.value, ast.Name)
+        if docstring or renaming or isinstance(node, ast.Return) or carried & set(lines):
+            continue
+        text = ast.unparse(node)
+        reason = next(
+            (why for word, why in DROP_REASONS if word in text), "nothing that the port returns depends on it"
+        )
+        out.append(Change(cls, "dropped", reason, None, (lines[0], lines[-1]), None))
+    return out
 
 
 def _located(change: Change, node: ast.ClassDef | None, lines: list[str], first: str | None) -> Change:

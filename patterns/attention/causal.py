@@ -6,13 +6,12 @@ a keyword that says otherwise is refused.
 
 Example input:
 
-    attn_output, attn_weights = attention_interface(
+    output, weights = attention(
         self,
-        query_states,
-        key_states,
-        value_states,
+        queries,
+        keys,
+        values,
         attention_mask,
-        dropout=0.0 if not self.training else self.attention_dropout,
         scaling=self.scaling,
         sliding_window=self.sliding_window,
         **kwargs,
@@ -20,7 +19,7 @@ Example input:
 
 Example output:
 
-    attn_output = self.attn(query_states, key_states, value_states)
+    output = self.attn(queries, keys, values)
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ from fusec.match.text import value_text
 from fusec.match.unit import Assign, Unit
 
 
+# No engine form to try here: the engine's attention reads a paged cache that only a run of the engine fills.
 def reference(query, key, value, mask, scale):
     """``query``: (batch, heads, seq, head_dim); ``key``, ``value``: with kv heads; ``mask`` is added."""
     groups = query.shape[1] // key.shape[1]

@@ -5,11 +5,13 @@ communication.
 
 Example input:
 
-    query_states = self.q_norm(self.q_proj(hidden_states).view(hidden_shape)).transpose(1, 2)
+    queries = self.q_norm(queries).transpose(1, 2)
+    keys = self.k_norm(keys).transpose(1, 2)
 
 Example output:
 
-    query_states = self.q_norm(query_states.unflatten(-1, (self.num_heads, self.head_dim))).flatten(-2)
+    queries = self.q_norm(queries.unflatten(-1, (self.num_heads, self.head_dim))).flatten(-2)
+    keys = self.k_norm(keys.unflatten(-1, (self.num_kv_heads, self.head_dim))).flatten(-2)
 """
 
 from __future__ import annotations

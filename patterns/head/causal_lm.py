@@ -6,7 +6,7 @@ returns is kept, op by op.
 
 Example input:
 
-    logits = self.lm_head(hidden_states[:, slice_indices, :])
+    logits = self.lm_head(outputs.last_hidden_state[:, kept, :])
 
 Example output:
 

@@ -5,14 +5,14 @@ more ranks than kv heads. Each projection must give its heads in order.
 
 Example input:
 
-    query_states = self.q_proj(hidden_states).view(hidden_shape).transpose(1, 2)
-    key_states = self.k_proj(hidden_states).view(hidden_shape).transpose(1, 2)
-    value_states = self.v_proj(hidden_states).view(hidden_shape).transpose(1, 2)
+    queries = self.q_proj(hidden_states).view(batch, length, -1, self.head_dim)
+    keys = self.k_proj(hidden_states).view(batch, length, -1, self.head_dim)
+    values = self.v_proj(hidden_states).view(batch, length, -1, self.head_dim)
 
 Example output:
 
     qkv, _ = self.qkv_proj(hidden_states)
-    query_states, key_states, value_states = qkv.split([self.q_size, self.kv_size, self.kv_size], dim=-1)
+    queries, keys, values = qkv.split([self.q_size, self.kv_size, self.kv_size], dim=-1)
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@ Its bias is added once, by the engine's layer.
 
 Example input:
 
-    attn_output = attn_output.reshape(*input_shape, -1).contiguous()
-    attn_output = self.o_proj(attn_output)
+    return self.o_proj(output.reshape(batch, length, -1)), weights
 
 Example output:
 
-    attn_output, _ = self.o_proj(attn_output)
+    hidden_states, _ = self.o_proj(output)
+    return hidden_states
 """
 
 from __future__ import annotations

@@ -5,15 +5,14 @@ multiplies; down is row-parallel.
 
 Example input:
 
-    down_proj = self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
-    return down_proj
+    return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
 
 Example output:
 
     gate_up, _ = self.gate_up_proj(x)
     x = self.act_fn(gate_up)
-    down_proj, _ = self.down_proj(x)
-    return down_proj
+    output, _ = self.down_proj(x)
+    return output
 """
 
 from __future__ import annotations

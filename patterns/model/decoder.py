@@ -5,11 +5,12 @@ which hand each other the branch and the residual stream; the model is compiled 
 
 Example input:
 
-    inputs_embeds = self.embed_tokens(input_ids)
+    self.layers = nn.ModuleList(TinyModelDecoderLayer(config, i) for i in range(config.num_hidden_layers))
 
 Example output:
 
-    hidden_states = self.embed_input_ids(input_ids)
+    for layer in islice(self.layers, self.start_layer, self.end_layer):
+        hidden_states, residual = layer(positions, hidden_states, residual)
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fusec.match.text import attribute_of
 from fusec.match.unit import Decoder
 
 
+# No engine form to try here: what replaces it is the frame around the layers; its lookup does not round.
 def reference(input_ids, weight):
     """``input_ids``: (batch, seq); ``weight``: (vocab, hidden)."""
     return F.embedding(input_ids, weight)

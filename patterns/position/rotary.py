@@ -6,12 +6,12 @@ frequencies must be those of the config's rope type, and the port builds the sam
 
 Example input:
 
-    cos, sin = position_embeddings
-    query_states, key_states = apply_rotary_pos_emb(query_states, key_states, cos, sin)
+    cos, sin = (table.unsqueeze(1) for table in position_embeddings)
+    queries, keys = turn(queries, cos, sin), turn(keys, cos, sin)
 
 Example output:
 
-    query_states, key_states = self.rotary_emb(positions, query_states, key_states)
+    queries, keys = self.rotary_emb(positions, queries, keys)
 """
 
 from __future__ import annotations

@@ -6,15 +6,12 @@ stream as a pair.
 
 Example input:
 
-    residual = hidden_states
-    hidden_states = self.post_attention_layernorm(hidden_states)
-    hidden_states = self.mlp(hidden_states)
-    hidden_states = residual + hidden_states
-    return hidden_states
+    hidden_states = hidden_states + attended
+    return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
 
 Example output:
 
-    hidden_states, residual = self.post_attention_layernorm(hidden_states, residual)
+    hidden_states, residual = self.post_attention_layernorm(attended, residual)
     hidden_states = self.mlp(hidden_states)
     return hidden_states, residual
 """
@@ -35,7 +32,7 @@ TRIALS = ({"x": (7, 64), "branch": (7, 64)},)
 
 
 def engine(layers, x, branch):
-    normed, residual = layers.RMSNorm(x.shape[-1])(branch, x)
+    _, residual = layers.RMSNorm(x.shape[-1])(branch, x)
     return residual
 
 

@@ -123,6 +123,11 @@ def test_own_code_that_is_absent(checkpoint: Write, refusal: Refusal) -> None:
     assert "modeling_own.py" in found.message
 
 
+def test_own_code_of_an_encoder_decoder(checkpoint: Write, refusal: Refusal) -> None:
+    keys = {"model_type": "own", "architectures": ["OwnForCausalLM"], "auto_map": AUTO_MAP, "is_encoder_decoder": True}
+    assert refusal(checkpoint(_own(), **keys)).code == "FUS103"
+
+
 def test_own_configuration_that_is_absent(checkpoint: Write, refusal: Refusal) -> None:
     keys = {"model_type": "own", "architectures": ["OwnForCausalLM"], "auto_map": AUTO_MAP}
     found = refusal(checkpoint({"modeling_own.py": MODELING}, **keys))
@@ -183,6 +188,7 @@ def test_a_config_that_is_a_folder(tmp_path: Path, refusal: Refusal) -> None:
         ({"architectures": ["NoSuchForCausalLM"]}, "FUS103", "NoSuchForCausalLM"),
         ({"architectures": ["Qwen3ForSequenceClassification"]}, "FUS103", "not a decoder-only"),
         ({"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}, "FUS103", "encoder-decoder"),
+        ({"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"]}, "FUS103", "images"),
         ({"is_encoder_decoder": True}, "FUS103", "encoder-decoder"),
         ({"architectures": ["Qwen3ForCausalLM", "LlamaForCausalLM"]}, "FUS103", "2 architectures"),
         ({"architectures": ['"]\nimport os']}, "FUS103", "not the name of a class"),
