@@ -48,6 +48,11 @@ def fusec(title: str, *arguments: str) -> str:
     return step(title, sys.executable, "-m", "fusec", *arguments)
 
 
+def excerpt(summary: str, *titles: str) -> str:
+    """The paragraphs of a summary that begin with ``titles``."""
+    return "\n\n".join(part for part in summary.split("\n\n") if part.startswith(titles))
+
+
 def sentence() -> dict[str, str]:
     """Convert the small real checkpoint, install its port, and let vLLM answer with it."""
     step("writing the real checkpoint", sys.executable, "examples/smollm2.py", str(CHECKPOINT))
@@ -65,7 +70,7 @@ def sentence() -> dict[str, str]:
 
 
 def main() -> None:
-    console.print(Rule("fusec demo: about two minutes on two cores"))
+    console.print(Rule("fusec demo: about a minute on two cores"))
     WORK.mkdir(parents=True, exist_ok=True)
     summary = fusec("converting examples/tinymodel", "convert", MODEL, "-o", PORT, "--force")
     difference = fusec("comparing it with its source", "diff", PORT, "--class", "TinyModelMLP")
@@ -78,7 +83,7 @@ def main() -> None:
 
     show(
         "1  A modeling file was compiled into a vLLM package",
-        Text("\n".join(summary.splitlines()[:40])),
+        Text(excerpt(summary, "TinyModelForCausalLM  ", "TinyModelAttention", "TinyModelMLP", "Parallel plan")),
         f"fusec convert {MODEL} -o {PORT}",
     )
     show(

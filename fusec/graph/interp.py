@@ -19,7 +19,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from fusec.diagnostics import Diagnostic, FusecError, Place, refuse
+from fusec.diagnostics import FusecError, Place, refuse
 from fusec.graph.axes import Size, atom, constant
 from fusec.graph.values import (
     BoundMethod,
@@ -115,6 +115,7 @@ AVAILABLE_PACKAGES = frozenset(
     "huggingface_hub packaging abc enum contextlib inspect logging operator typing_extensions numbers string".split()
 )
 LIMIT_LOOP = 100_000
+LIMIT_DEPTH = 60
 
 
 class Return(Exception):
@@ -165,6 +166,8 @@ class Frame:
 
 
 _MISSING = object()
+_ABSENT = object()
+"""A default that no attribute has: to ``attribute``, ``_MISSING`` means that there is no default."""
 
 
 class Interpreter:
@@ -187,17 +190,17 @@ class Interpreter:
 
     def span(self, node: ast.AST, scope: ModuleScope) -> Span:
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
-        end_line, end_column = getattr(node, "end_lineno", None), getattr(node, "end_col_offset", None)
-        return Span(scope.file, line, column, end_line or line, end_column or 0)
+        end_line = getattr(node, "end_lineno", None) or line
+        end_column = getattr(node, "end_col_offset", None) or 0
+        if not scope.ascii:  # ast counts UTF-8 bytes, people count characters
+            column, end_column = scope.characters(line, column), scope.characters(end_line, end_column)
+        return Span(scope.file, line, column, end_line, end_column)
 
     def place(self, node: ast.AST | None, scope: ModuleScope | None) -> Place | None:
         if node is None or scope is None or not hasattr(node, "lineno"):
             return None
-        line, column = node.lineno, getattr(node, "col_offset", 0)
-        lines = scope.text.splitlines()
-        if line <= len(lines):  # ast counts UTF-8 bytes, people count characters
-            column = len(lines[line - 1].encode()[:column].decode(errors="ignore"))
-        return Place(scope.file, line, column + 1)
+        span = self.span(node, scope)
+        return Place(span.file, span.line, span.col + 1)
 
     def fail(self, code: str, message: str, node: ast.AST | None, frame: Frame, hint: str | None = None) -> NoReturn:
         raise refuse(code, message, self.place(node, frame.scope), hint)
@@ -325,17 +328,7 @@ class Interpreter:
 
     def _stmt_If(self, stmt: ast.If, frame: Frame) -> None:
         taken = self.truth(self.eval(stmt.test, frame), stmt.test, frame)
-        with_guard = self.enter_branch(stmt, taken, frame)
-        try:
-            self.exec_block(stmt.body if taken else stmt.orelse, frame)
-        finally:
-            self.leave_branch(with_guard)
-
-    def enter_branch(self, stmt: ast.If, taken: bool, frame: Frame) -> Any:
-        return None
-
-    def leave_branch(self, token: Any) -> None:
-        pass
+        self.exec_block(stmt.body if taken else stmt.orelse, frame)
 
     def _stmt_For(self, stmt: ast.For, frame: Frame) -> None:
         for item in self.iterate(self.eval(stmt.iter, frame), stmt.iter, frame):
@@ -637,7 +630,7 @@ class Interpreter:
         value = self.eval(node.operand, frame)
         if isinstance(node.op, ast.Not):
             if isinstance(value, Sym):
-                return Sym(not value.value, f"not {_paren(value.expr)}", None, value.layered)
+                return Sym(not value.value, f"not {_paren(value.expr)}", None, value.layered, value.tokens)
             return not self.truth(value, node.operand, frame)
         return self.unary(node.op, value, node, frame)
 
@@ -683,13 +676,13 @@ class Interpreter:
                     size = a.divide(b)
             if size is None:
                 size = atom(expr, value)
-        return Sym(value, expr, size, layered)
+        return Sym(value, expr, size, layered, _of_tokens(left, right))
 
     def sym(self, value: Any, expr: str, *sources: Any) -> Any:
         """Wrap a computed value with its expression; sizes become opaque atoms."""
         layered = any(type(s) is Sym and s.layered for s in sources)
         size = atom(expr, value) if type(value) is int and value >= 0 else None
-        return Sym(value, expr, size, layered)
+        return Sym(value, expr, size, layered, _of_tokens(*sources))
 
     def _expr_Compare(self, node: ast.Compare, frame: Frame) -> Any:
         left = self.eval(node.left, frame)
@@ -718,7 +711,8 @@ class Interpreter:
             raise Raised(error, node, self.span(node, frame.scope)) from None
         if type(left) is Sym or type(right) is Sym:
             layered = (type(left) is Sym and left.layered) or (type(right) is Sym and right.layered)
-            return Sym(value, f"{_paren(_text(left))} {text} {_paren(_text(right))}", None, layered)
+            expr = f"{_paren(_text(left))} {text} {_paren(_text(right))}"
+            return Sym(value, expr, None, layered, _of_tokens(left, right))
         return value
 
     def _expr_Subscript(self, node: ast.Subscript, frame: Frame) -> Any:
@@ -874,7 +868,7 @@ class Interpreter:
 
     def run_function(self, func: Function, inner: Frame, node: ast.AST, frame: Frame | None) -> Any:
         self.depth += 1
-        if self.depth > 200:
+        if self.depth > LIMIT_DEPTH:
             self.depth = 0
             raise refuse("FUS301", f"The calls of {func.name} nest too deeply.", self.place(node, func.scope))
         try:
@@ -1039,6 +1033,8 @@ class Interpreter:
             key = kwargs["key"]
             kwargs = {**kwargs, "key": lambda x: deep_plain(self.call(key, [x], {}, node, frame))}
         if name == "range" and any(type(a) is Sym for a in args):
+            if _of_tokens(*args):
+                self.fail("FUS304", "This loop runs over the tokens.", node, frame)
             # a loop as long as the config says: its counter is the layer index
             return [Sym(i, "layer_idx", None, True) for i in range(*(plain(a) for a in args))]
         if name == "enumerate" and isinstance(args[0], Instance | list) and _are_modules(args[0]):
@@ -1173,7 +1169,7 @@ class Interpreter:
         raise Raised(AttributeError(f"{shown!r} object has no attribute {name!r}"), node, self.span(node, frame.scope))
 
     def has_attribute(self, obj: Any, name: str, node: ast.AST, frame: Frame) -> Any:
-        return self.attribute(obj, name, node, frame, default=_MISSING) is not _MISSING
+        return self.attribute(obj, name, node, frame, default=_ABSENT) is not _ABSENT
 
     def instance_attribute(self, obj: Instance, name: str, node: ast.AST, frame: Frame) -> Any:
         if name in obj.attrs:
@@ -1309,6 +1305,14 @@ class Interpreter:
     def truth(self, value: Any, node: ast.AST, frame: Frame) -> bool:
         """The branch that a value takes; a branch on a :class:`Sym` is recorded."""
         if type(value) is Sym:
+            if value.tokens:
+                self.fail(
+                    "FUS304",
+                    f"This branch depends on the number of tokens ({value.expr}).",
+                    node,
+                    frame,
+                    "Serving runs one graph for batches of any size.",
+                )
             inner = value.value
             outcome = bool(inner) if not isinstance(inner, Instance | External | ClassValue) else True
             self.guards.append(
@@ -1375,6 +1379,10 @@ def size_of(value: Any) -> Size | None:
             return value.size
         return constant(value.value) if type(value.value) is int and value.value >= 0 else None
     return constant(value) if type(value) is int and value >= 0 else None
+
+
+def _of_tokens(*values: Any) -> bool:
+    return any(type(v) is Sym and v.tokens for v in values)
 
 
 def _are_modules(value: Any) -> bool:
@@ -1491,4 +1499,4 @@ def _contains(seq: list[Any], item: Any) -> bool:
     return any(_same(x, item) for x in seq)
 
 
-__all__ = ["Break", "Continue", "Diagnostic", "Frame", "Interpreter", "Raised", "Return", "size_of"]
+__all__ = ["Break", "Continue", "Frame", "Interpreter", "Raised", "Return", "size_of"]

@@ -460,11 +460,19 @@ def _cast_dtype(a: dict[str, Any]) -> str | None:
     return _dtype_arg(a) or a["input"].dtype
 
 
+def _cast_name(a: dict[str, Any]) -> str | None:
+    path = getattr(plain(a.get("dtype")), "path", None)
+    return str(path).rpartition(".")[2] if path else None
+
+
 def _numpy_cast(a: dict[str, Any]) -> Any:
     x = np.asarray(a["input"])
-    if x.dtype == bool:
-        return x.astype(np.float64)
-    return x
+    wanted = _cast_name(a)
+    if wanted == "bool":
+        return x != 0
+    if wanted is not None and ("int" in wanted):
+        return np.trunc(x.astype(np.float64))
+    return x.astype(np.float64) if x.dtype == bool else x
 
 
 def _reduce_np(fn: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:
@@ -474,6 +482,10 @@ def _reduce_np(fn: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:
 def _same_dtype(a: dict[str, Any]) -> str | None:
     value = a["input"]
     return value.dtype if isinstance(value, Tensor) else None
+
+
+def _arange_dtype(a: dict[str, Any]) -> str:
+    return "float32" if any(isinstance(plain(a.get(k)), float) for k in ("start", "end", "step")) else "int64"
 
 
 def _created_dtype(a: dict[str, Any]) -> str | None:
@@ -790,7 +802,7 @@ _op(
     "torch.arange",
     _arange,
     lambda a: np.arange(*(plain(a[k]) for k in ("start", "end", "step") if a.get(k) is not None)).astype(np.float64),
-    lambda a: _dtype_arg(a) or "int64",
+    lambda a: _dtype_arg(a) or _arange_dtype(a),
 )
 _op("zeros", "create", "*size dtype", "torch.zeros", _created, _fill_like(0.0), _created_dtype)
 _op("ones", "create", "*size dtype", "torch.ones", _created, _fill_like(1.0), _created_dtype)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fusec.configure.types import Config
-from fusec.diagnostics import Diagnostic, FusecError, refuse
+from fusec.diagnostics import FusecError, Place, refuse
 from fusec.graph.axes import BATCH, SEQ, Size, atom, constant
 from fusec.graph.externals import (
     ACTIVATION_FUNCTIONS,
@@ -149,8 +149,6 @@ def _as_diagnostic(raised: Raised) -> FusecError:
     kind = type(value).__name__ if isinstance(value, BaseException) else "error"
     place = None
     if raised.span is not None:
-        from fusec.diagnostics import Place
-
         place = Place(raised.span.file, raised.span.line, raised.span.col + 1)
     if isinstance(value, _NoSuchKey):
         return refuse(
@@ -1115,7 +1113,7 @@ def _tensors(args: dict[str, Any]) -> Iterator[Tensor]:
 
 def _dimension(size: Size) -> Any:
     """What ``x.shape[i]`` evaluates to: a known size with its symbols, or a plain number."""
-    return Sym(size.value, str(size), size) if size.atoms else size.value
+    return Sym(size.value, str(size), size, tokens=size.is_token) if size.atoms else size.value
 
 
 def _need(value: Any) -> Size:
@@ -1129,4 +1127,4 @@ def _shown(value: Any) -> str:
     return value.expr if type(value) is Sym else repr(value)
 
 
-__all__ = ["AttentionDefinition", "Diagnostic", "Graph", "Tracer", "children", "is_module", "trace", "walk"]
+__all__ = ["AttentionDefinition", "Graph", "Tracer", "children", "is_module", "trace", "walk"]

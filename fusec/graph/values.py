@@ -22,7 +22,7 @@ from fusec.graph.axes import Size
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A source region: 1-based lines, 0-based UTF-8 byte columns, as in ``ast``."""
+    """A source region: 1-based lines, 0-based columns, in characters."""
 
     file: str
     line: int
@@ -47,6 +47,8 @@ class Sym:
     size: Size | None = None
     layered: bool = False
     """The expression depends on ``layer_idx``."""
+    tokens: bool = False
+    """It depends on how many tokens there are, which a served graph must not branch on."""
 
 
 def plain(value: Any) -> Any:
@@ -77,6 +79,15 @@ class ModuleScope:
 
     def __repr__(self) -> str:
         return f"<scope {self.name}>"
+
+    @property
+    def ascii(self) -> bool:
+        return self.text.isascii()
+
+    def characters(self, line: int, offset: int) -> int:
+        """The column in characters of a UTF-8 byte offset, as ``ast`` gives them."""
+        lines = self.text.splitlines()
+        return len(lines[line - 1].encode()[:offset].decode(errors="ignore")) if line <= len(lines) else offset
 
 
 @dataclass(eq=False, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 
 from fusec.diagnostics import Diagnostic, Place, UsageProblem, refuse
@@ -62,9 +63,12 @@ def load_pattern(path: Path, role: str) -> Pattern:
     try:
         spec.loader.exec_module(module)
         find = module.find
-        summary = (module.__doc__ or "").strip().splitlines()[0]
+        if not (module.__doc__ or "").strip():
+            raise ValueError("it has no docstring")
+        summary = str(module.__doc__).strip().splitlines()[0]
     except Exception as error:
-        line = getattr(error, "lineno", None) or 1
+        inside = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+        line = getattr(error, "lineno", None) or (inside[-1] if inside else None) or 1
         raise refuse(
             "FUS406",
             f"{path.name} is not a pattern: {error}.",

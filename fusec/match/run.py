@@ -11,5 +11,7 @@ def match(ctx: Context, patterns: tuple[Pattern, ...]) -> Matches:
     matches = Matches()
     for pattern in sorted(patterns, key=lambda p: p.order):
         for unit in list(pattern.find(ctx, matches, pattern)):
-            matches.add(unit)
+            # what an earlier pattern took stays its own: a user's patterns come before the shipped ones of their role
+            if not any(u.covers & unit.covers and u.pattern != unit.pattern for u in matches.of(unit.frame)):
+                matches.add(unit)
     return matches

@@ -16,10 +16,10 @@ def attribute_of(owner: Instance, value: Any) -> str | None:
     return next((name for name, held in owner.attrs.items() if held is value), None)
 
 
-def size_text(owner: Instance, size: Size) -> str:
+def size_text(owner: Instance | None, size: Size) -> str:
     """An expression for a size in the scope of ``owner.__init__``: one of its own attributes
     if it holds the size, otherwise the config symbols that the size is made of."""
-    for name, held in owner.attrs.items():
+    for name, held in (owner.attrs if owner is not None else {}).items():
         if name in RANK_ATTRIBUTES or name.startswith("_"):
             continue
         if type(held) is Sym and held.size is not None and held.size.same(size) and size.atoms:

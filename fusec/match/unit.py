@@ -54,6 +54,8 @@ class Layout:
     parts: tuple[str, ...]
     extent: tuple[int, ...] = ()
     """What is dealt out to the ranks: (heads, kv heads) for ``qkv``, (size,) for the others."""
+    extent_text: tuple[str, ...] = ()
+    """The same as expressions over the config."""
     reason: str = ""
 
 

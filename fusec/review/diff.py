@@ -167,8 +167,10 @@ def _lines(
             yield Line("+", b[j], None, new_numbers[j])
 
 
-def _by_reason(hunk: Hunk, changes: Sequence[Change]) -> Iterator[Hunk]:
-    """The parts of a hunk that have different reasons, each with its share of the context between them."""
+def _by_reason(hunk: Hunk, changes: Sequence[Change], otherwise: tuple[Label, ...]) -> Iterator[Hunk]:
+    """The parts of a hunk that have different reasons, each with its share of the context between them.
+
+    ``otherwise`` are the labels of lines that no record covers."""
     runs: list[tuple[list[Line], tuple[Label, ...]]] = []
     context: list[Line] = []
     for same, group in groupby(hunk.lines, lambda line: line.mark == " "):
@@ -176,7 +178,7 @@ def _by_reason(hunk: Hunk, changes: Sequence[Change]) -> Iterator[Hunk]:
         if same:
             context = lines
             continue
-        labels = _labels(lines, changes)
+        labels = _labels(lines, changes) or otherwise
         if runs and runs[-1][1] == labels:
             runs[-1][0].extend([*context, *lines])
         elif runs:
@@ -193,10 +195,10 @@ def _by_reason(hunk: Hunk, changes: Sequence[Change]) -> Iterator[Hunk]:
 
 
 def _class_hunks(hunks: Sequence[Hunk], name: str, changes: Sequence[Change]) -> tuple[Hunk, ...]:
-    """The hunks of one class: split by reason; lines that no record covers stand under all patterns of the class."""
-    parts = [part for hunk in hunks for part in _by_reason(hunk, changes) if _says_something(part)]
-    of_class = tuple(dict.fromkeys(_label(c) for c in changes if c.cls == name and c.kind in ("rewritten", "added")))
-    return tuple(part if part.labels else replace(part, labels=of_class) for part in parts)
+    """The hunks of one class, split by reason; lines that no record covers stand under all patterns of the class."""
+    of_class = dict.fromkeys(_label(c) for c in changes if c.cls == name and c.kind in ("rewritten", "added"))
+    parts = (part for hunk in hunks for part in _by_reason(hunk, changes, tuple(of_class)))
+    return tuple(filter(_says_something, parts))
 
 
 def _label(change: Change) -> Label:

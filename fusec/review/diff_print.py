@@ -48,10 +48,12 @@ def stat_lines(diff: PortDiff) -> Iterator[Text]:
     width = max((len(_title(part)) for part in diff.classes), default=0)
     for part in diff.classes:
         patterns = dict.fromkeys(pattern for hunk in part.hunks for pattern in hunk.patterns)
-        yield styled(
+        line = styled(
             f" {_title(part).ljust(width)} | ",
             (f"{part.added:>4}+", "green"), " ", (f"{part.removed:>4}-", "red"), "  ", ", ".join(patterns),
         )  # fmt: skip
+        line.rstrip()
+        yield line
     removed, added = sum(part.removed for part in diff.classes), sum(part.added for part in diff.classes)
     yield styled(f" {len(diff.classes)} classes and functions changed, {added} lines added, {removed} removed")
 

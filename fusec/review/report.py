@@ -130,4 +130,6 @@ def _aligned(rows: Sequence[tuple[str, str, str]]) -> Iterator[Text]:
     second = max((len(row[1]) for row in rows), default=0)
     for head, middle, tail in rows:
         style = _STYLES.get(head, "")
-        yield styled("  ", (head.ljust(first), style), f"  {middle.ljust(second)}  " if second else "  ", tail)
+        line = styled("  ", (head.ljust(first), style), f"  {middle.ljust(second)}  " if second else "  ", tail)
+        line.rstrip()
+        yield line

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fusec.diagnostics import refuse
+from fusec.diagnostics import Place, refuse
 from fusec.graph.values import ClassValue, Instance
-from fusec.match.text import attribute_of
 from fusec.match.unit import RANK_ATTRIBUTES, Assign, Unit
 from fusec.rewrite.lower import Body, Statement
 
@@ -63,7 +62,14 @@ def class_source(cls: ClassValue, trees: dict[str, dict[str, cst.ClassDef]], mro
     init = init_tree = forward = None
     for base in mro:
         if isinstance(base, ClassValue):
-            if init is None and (init := _method(base.node, "__init__")) is not None:
+            own_init = _method(base.node, "__init__")
+            if init is not None and own_init is not None:
+                raise refuse(
+                    "FUS401",
+                    f"{cls.name}.__init__ builds on that of {base.name}; fusec cannot merge the two yet.",
+                    Place(cls.scope.file, cls.node.lineno),
+                )
+            if init is None and (init := own_init) is not None:
                 body = trees[base.scope.file][base.node.name].body.body
                 init_tree = next(s for s in body if isinstance(s, cst.FunctionDef) and s.name.value == "__init__")
             forward = forward or _method(base.node, "forward")
@@ -114,8 +120,7 @@ def render_init(source: ClassSource, plan: InitPlan, reads: set[str], module: cs
         body.extend(entry.text)
     while body and not body[-1].strip():
         body.pop()
-    returns = " -> None"
-    return [f"def __init__({', '.join(params)}){returns}:", *("    " + line if line.strip() else "" for line in body)]
+    return [f"def __init__({', '.join(params)}) -> None:", *("    " + line if line.strip() else "" for line in body)]
 
 
 @dataclass
@@ -340,7 +345,3 @@ def _docstring_text(source: ClassSource) -> str:
     assert isinstance(expr, cst.Expr)
     assert isinstance(expr.value, cst.SimpleString | cst.ConcatenatedString)
     return expr.value.value if isinstance(expr.value, cst.SimpleString) else ""
-
-
-def child_attr(owner: Instance, child: Instance) -> str | None:
-    return attribute_of(owner, child)

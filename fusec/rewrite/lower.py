@@ -246,8 +246,9 @@ class Lowering:
                     return f"self.{name}"
             if value.layered:
                 raise refuse("FUS401", f"{value.expr} differs by layer and is no attribute of its module.")
-            return value.expr.replace("config.", "self.config.")
-        return repr(value)
+            text = value.expr.replace("config.", "self.config.")
+            return text if re.fullmatch(r"[\w.]+", text) else f"({text})"
+        return f"({value!r})" if isinstance(value, int | float) and value < 0 else repr(value)
 
     # ------------------------------------------------------------------ names
 
@@ -356,6 +357,17 @@ class Lowering:
         """The lines of the unit's forward on which its operations stand."""
         spans = (self.call_site(i, unit.frame) for i in unit.covers)
         return {line for s in spans if s is not None for line in range(s.line, s.end_line + 1)}
+
+    def stands_under(self, unit: Unit, name: str) -> bool:
+        """Whether the unit stands in an ``if`` whose test reads the given parameter of its forward."""
+        func = unit.frame.func
+        lines = self.lines_of(unit)
+        return func is not None and any(
+            isinstance(node, ast.If)
+            and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node.test))
+            and lines <= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+            for node in ast.walk(func.node)
+        )
 
     def comments(self, span: Span | None, shown: set[int]) -> tuple[str, ...]:
         """The comment lines right above a statement, once; plain renamings (``a = b``) are looked over."""

@@ -37,7 +37,7 @@ from fusec.rewrite.skeleton import decoder_class, head_class
 from fusec.rewrite.types import Change
 from fusec.target.symbols import SYMBOLS
 
-LOCAL_SYMBOLS = {"get_rotary": ".rotary", "CompleteLoader": ".loading"}
+LOCAL_SYMBOLS = {"get_rotary": ".rotary", "CompleteLoader": ".loading", "check_tensor_parallel": ".parallel"}
 """What comes from the small runtime files of the package itself."""
 STANDARD = {
     "Iterable": "from collections.abc import Iterable",
@@ -116,7 +116,8 @@ class _Writer:
         stacked = self._stacked(order)
         layer = ported[decoder.calls[0].module.class_name]  # type: ignore[union-attr]
         model_part = decoder_class(self.base, decoder, layer.extra)
-        head_part = head_class(self.base, head, decoder, stacked)
+        layouts = self._layouts(order, decoder, head)
+        head_part = head_class(self.base, head, decoder, stacked, dealt_out(layouts))
         assert decoder.frame.module is not None
         assert head.frame.module is not None
         model_name, root_name = decoder.frame.module.class_name, head.frame.module.class_name
@@ -132,7 +133,6 @@ class _Writer:
         text = self._assemble([blocks[n] for n in (*foreign, *names)])
         text = format_source(text)
         self._report(text, ported, model_name, root_name)
-        layouts = self._layouts(order, decoder, head)
         return Written(text, tuple(self.changes), layouts, stacked)
 
     # ------------------------------------------------------------------ classes below the decoder
@@ -459,6 +459,20 @@ class _Writer:
             if frame.func is not None:
                 out[frame.func.name] = ("the engine's attention computes this (confirmed by value)", "attention/causal")
         return out
+
+
+def dealt_out(layouts: Iterable[tuple[str, Layout]]) -> dict[str, dict[str, str]]:
+    """What the ranks share, by name, as expressions over the config: see runtime/parallel.py."""
+    split: dict[str, str] = {}
+    repeated: dict[str, str] = {}
+    for _, layout in layouts:
+        if any("layer_idx" in text for text in layout.extent_text):
+            continue
+        if layout.sharding == "qkv":
+            split["query heads"], repeated["key/value heads"] = layout.extent_text
+        elif layout.extent_text:
+            split[f"{layout.axis} elements"] = layout.extent_text[0]
+    return {"split": split, "repeated": repeated}
 
 
 DROP_REASONS = (

@@ -49,7 +49,10 @@ def decoder_class(lowering: Lowering, decoder: Decoder, layer_extra: tuple[str, 
     before, _ = lowering.select(frame, [decoder.embedded], [decoder.embedding])
     if ctx.base(decoder.embedded) is ctx.base(decoder.embedding):
         before = []
-    pre = _renamed(lowering, before, decoder.embedding, "hidden_states")
+    # what the source computes only where it looks ids up must not touch supplied embeddings
+    looked_up = [u for u in before if lowering.stands_under(u, "inputs_embeds")]
+    on_ids = _renamed(lowering, looked_up, decoder.embedding, "inputs_embeds")
+    pre = _renamed(lowering, [u for u in before if u not in looked_up], decoder.embedding, "hidden_states")
     hidden = "hidden_states"
     loop = decoder.calls[0].call
     name = loop.func.id if isinstance(loop, ast.Call) and isinstance(loop.func, ast.Name) else "layer"
@@ -70,7 +73,7 @@ def decoder_class(lowering: Lowering, decoder: Decoder, layer_extra: tuple[str, 
         "    config = vllm_config.model_config.hf_config",
         "    cache_config = vllm_config.cache_config",
         "    quant_config = vllm_config.quant_config",
-        *(["    self.config = config"] if any("self.config" in line for line in pre) else []),
+        *(["    self.config = config"] if any("self.config" in line for line in (*pre, *on_ids)) else []),
         "",
         "    if get_pp_group().is_first_rank or (config.tie_word_embeddings and get_pp_group().is_last_rank):",
         f"        self.{decoder.embed_attr} = VocabParallelEmbedding({', '.join(embedding)})",
@@ -117,7 +120,12 @@ def decoder_class(lowering: Lowering, decoder: Decoder, layer_extra: tuple[str, 
         "    )",
         "",
         "def embed_input_ids(self, input_ids: torch.Tensor) -> torch.Tensor:",
-        f"    return self.{decoder.embed_attr}(input_ids)",
+        *(
+            [f"    inputs_embeds = self.{decoder.embed_attr}(input_ids)", *("    " + line for line in on_ids)]
+            if on_ids
+            else []
+        ),
+        "    return inputs_embeds" if on_ids else f"    return self.{decoder.embed_attr}(input_ids)",
         "",
         _FORWARD.replace("IntermediateTensors | None = None,", "IntermediateTensors | None,"),
         "    if get_pp_group().is_first_rank:",
@@ -139,8 +147,10 @@ def decoder_class(lowering: Lowering, decoder: Decoder, layer_extra: tuple[str, 
     return Skeleton(lines, tuple(symbols), tuple(units))
 
 
-def head_class(lowering: Lowering, head: Head, decoder: Decoder, stacked: tuple[Stacked, ...]) -> Skeleton:
-    """The body of the architecture's class."""
+def head_class(
+    lowering: Lowering, head: Head, decoder: Decoder, stacked: tuple[Stacked, ...], dealt: dict[str, dict[str, str]]
+) -> Skeleton:
+    """The body of the architecture's class. ``dealt`` are the arguments of its check of the rank count."""
     frame = head.frame
     root = frame.module
     assert root is not None
@@ -197,6 +207,7 @@ def head_class(lowering: Lowering, head: Head, decoder: Decoder, stacked: tuple[
         "    config = vllm_config.model_config.hf_config",
         "    quant_config = vllm_config.quant_config",
         "    self.config = config",
+        f"    check_tensor_parallel({', '.join(f'{kind}={_mapping(held)}' for kind, held in dealt.items())})",
         f'    self.{model} = {model_class}(vllm_config=vllm_config, prefix=maybe_prefix(prefix, "{model}"))',
         "    if get_pp_group().is_last_rank:",
         f"        self.{attr} = ParallelLMHead({', '.join(arguments)})",
@@ -234,6 +245,7 @@ def head_class(lowering: Lowering, head: Head, decoder: Decoder, stacked: tuple[
         "LogitsProcessor",
         "IntermediateTensors",
         "CompleteLoader",
+        "check_tensor_parallel",
     )
     return Skeleton(lines, symbols, tuple(units))
 
@@ -256,6 +268,10 @@ def _renamed(lowering: Lowering, units: list[Unit], start: object, name: str) ->
         slots = {"in0": name, "out0": name}
         lines += [line.format(**slots) for line in unit.code]
     return lines
+
+
+def _mapping(texts: dict[str, str]) -> str:
+    return "{" + ", ".join(f'"{name}": {text}' for name, text in texts.items()) + "}"
 
 
 def _literal(shard: str | int) -> str:

@@ -19,7 +19,7 @@ ENGINE_RANGE = ">=0.32,<0.34"
 REGISTRY_RUNTIME = Path(__file__).parent / "runtime" / "registry.py"
 
 # What the modeling file of every package imports from beside it.
-MODEL_RUNTIME = tuple(Path(__file__).parent / "runtime" / name for name in ("loading.py", "rotary.py"))
+MODEL_RUNTIME = tuple(Path(__file__).parent / "runtime" / name for name in ("loading.py", "parallel.py", "rotary.py"))
 
 __all__ = [
     "ENGINE_RANGE",

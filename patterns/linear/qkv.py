@@ -115,7 +115,7 @@ def find(ctx, matches, pattern):
             init=tuple(setup),
             drops=attrs,
             stacked=tuple(Stacked(a, name, s) for a, s in zip(attrs, "qkv", strict=True)),
-            layouts=(Layout(name, "qkv", "heads", attrs, (q[1].value, k[1].value)),),
+            layouts=(Layout(name, "qkv", "heads", attrs, (q[1].value, k[1].value), (total(q[1]), total(k[1]))),),
             symbols=("QKVParallelLinear",),
             what=f"{', '.join(attrs)} fused into {name}",
         )

@@ -20,7 +20,7 @@ from __future__ import annotations
 from fusec.diagnostics import refuse
 from fusec.graph.values import Tensor, plain
 from fusec.match.sites import place_of
-from fusec.match.text import argument_text, attribute_of, fused_name, value_text
+from fusec.match.text import argument_text, attribute_of, fused_name, size_text, value_text
 from fusec.match.unify import unify
 from fusec.match.unit import Assign, Layout, Stacked, Unit
 
@@ -86,6 +86,7 @@ def units(ctx, pattern, down, product, parts, kind):
         f"MergedColumnParallelLinear({hidden}, {outputs}, bias={next(iter(bias))}, "
         f'quant_config=quant_config, prefix=f"{{prefix}}.{name}")'
     )
+    size = product.shape[-1]
     covers = {p.id for p in parts} | ctx.upstream([product], [p.outputs[0] for p in parts])
     yield Unit(
         pattern.name,
@@ -102,7 +103,7 @@ def units(ctx, pattern, down, product, parts, kind):
         ),
         drops=attrs,
         stacked=tuple(Stacked(a, name, i) for i, a in enumerate(attrs)),
-        layouts=(Layout(name, "column", "intermediate", attrs, (product.shape[-1].value,)),),
+        layouts=(Layout(name, "column", "intermediate", attrs, (size.value,), (size_text(None, size),)),),
         symbols=("MergedColumnParallelLinear", "get_act_and_mul_fn"),
         what=f"{', '.join(attrs)} fused into {name}",
     )

@@ -14,8 +14,10 @@ Example output:
 
 from __future__ import annotations
 
+from fusec.diagnostics import refuse
 from fusec.graph.tracer import is_module
 from fusec.graph.values import Tensor
+from fusec.match.sites import place_of
 from fusec.match.text import argument_text, attribute_of, value_text
 from fusec.match.unify import unify
 from fusec.match.unit import Assign, Layout, Norm, Unit
@@ -41,7 +43,12 @@ def find(ctx, matches, pattern):
     """Every module call that computes the reference on its one tensor argument."""
     for frame in ctx.graph.frames:
         module = frame.module
-        if module is None or not is_module(module) or not isinstance(frame.result, Tensor):
+        if (
+            id(frame.result) in matches.norm_outputs
+            or module is None
+            or not is_module(module)
+            or not isinstance(frame.result, Tensor)
+        ):
             continue
         inputs = [v for v in frame.arguments.values() if isinstance(v, Tensor)]
         if len(inputs) != 1 or not inputs[0].shape or ctx.child_calls(frame):
@@ -55,6 +62,14 @@ def find(ctx, matches, pattern):
         found = unify(out, frame.result, {"x": x})
         if found is None or found["weight"].node.op != "parameter":
             continue
+        name = found["weight"].node.args["name"]
+        if name != "weight":
+            raise refuse(
+                "FUS403",
+                f"The weight of this norm is called {name!r}, and the engine's norm calls it 'weight'.",
+                place_of(frame.result.node),
+                "The checkpoint's names must be mapped, which fusec cannot do yet.",
+            )
         covers = frozenset(n.id for n in ctx.own_nodes(frame))
         norm = Norm(frame, module, x, frame.result, found["weight"], found["eps"], pattern.name, covers, "RMSNorm")
         matches.norms[id(module)] = norm

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from fusec.diagnostics import refuse
-from fusec.graph.axes import SEQ
+from fusec.graph.axes import BATCH, SEQ
 from fusec.graph.tracer import ROPE_SCALE
 from fusec.match.sites import place_of, sites
 from fusec.match.text import attribute_of, size_text
@@ -122,7 +122,9 @@ def confirm(ctx, rotation, site):
     frequencies = (angle[0, 0] / positions[0, 0]).reshape(-1)
     x = rng.standard_normal(shape)
     got = ctx.evaluate(rotation.output, {**given, id(rotation.input): x})
-    seq_axis = next(i for i, s in enumerate(rotation.input.shape) if SEQ in s.atoms)
+    seq_axis = next((i for i, s in enumerate(rotation.input.shape) if SEQ in s.atoms), None)
+    if seq_axis is None or BATCH not in rotation.input.shape[0].atoms:
+        raise refuse("FUS404", "What is rotated by position has no axis of its own for batch and sequence.", place)
     for neox in (True, False):
         for width in candidate_widths(frequencies, shape[-1]):
             unique = distinct(frequencies, width)

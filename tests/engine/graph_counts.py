@@ -124,7 +124,7 @@ def _serve_and_record(model: str, model_impl: str, custom_ops: list[str]) -> Non
         graphs.append(Counter(name for node in graph.graph.nodes if (name := _name(node))))
         return graph.forward
 
-    CompilationConfig.init_backend = lambda self, *args, **kwargs: record  # type: ignore[method-assign]
+    CompilationConfig.init_backend = lambda self, *args, **kwargs: record
     llm = LLM(
         model=model,
         model_impl=model_impl,

@@ -220,6 +220,13 @@ def test_a_port_that_takes_its_process_down(proof: Prove) -> None:
     assert "died" in outcome.rows[0].detail
 
 
+def test_a_port_that_hangs(proof: Prove) -> None:
+    fault = ("            residual = None\n", "            import time; time.sleep(600)\n")
+    outcome = proof("llama", fault, timeout=25.0)
+    assert failures(outcome) == {"float32": "FUS702"}
+    assert "no answer within 25 s" in outcome.rows[0].detail
+
+
 def test_another_class_that_runs(proofs: Session, tmp_path: Path) -> None:
     """The plugin serves another architecture, so vLLM's own class runs, and computes the right numbers."""
     out = write_port(tmp_path / "out", "NobodyForCausalLM")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fusec.verify.harness.rounding import Rounding, measure, record, summarize
+from fusec.verify.harness.rounding import Rounding, measure, ratio, record, summarize
 
 WIDTH = 64
 
@@ -22,7 +22,11 @@ class Norm(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = x if self.where == "low" else x.float()
         y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6)
-        return self.weight * y.to(x.dtype) if self.where != "last" else (self.weight.float() * y).to(x.dtype)
+        if self.where == "last":
+            return (self.weight.float() * y).to(x.dtype)
+        if self.where == "twice":
+            y = (y.to(x.dtype) * 3).to(x.dtype).float() / 3
+        return self.weight * y.to(x.dtype)
 
 
 class Layer(nn.Module):
@@ -67,23 +71,34 @@ def compare(port: str, tmp_path: Path, kind: type[Model] = Model) -> dict[str, R
 def test_the_same_computation(tmp_path: Path) -> None:
     rows = compare("first", tmp_path)
     assert set(rows) == {"layers.*", "layers.*.norm", "layers.*.out"}
-    assert all(row.differing == 0 and row.ratio == 1 and row.original > 0 for row in rows.values())
+    assert all(row.differing == 0 and row.error == row.scale == 1 for row in rows.values())
 
 
 def test_one_rounding_fewer(tmp_path: Path) -> None:
     row = compare("last", tmp_path)["layers.*.norm"]
     assert row.differing > 0
-    assert row.ratio < 1
+    assert row.error < 1
+    assert row.excess < 1
 
 
 def test_a_sum_in_low_precision(tmp_path: Path) -> None:
-    assert compare("low", tmp_path)["layers.*.norm"].ratio > 1.5
+    """Each value is hardly worse, but all of a row are wrong together."""
+    row = compare("low", tmp_path)["layers.*.norm"]
+    assert 1 < row.error < 1.5
+    assert row.scale > 3
+    assert row.excess > 1
+
+
+def test_one_rounding_more(tmp_path: Path) -> None:
+    row = compare("twice", tmp_path)["layers.*.norm"]
+    assert row.error > 1
+    assert row.excess < 1
 
 
 def test_a_class_without_a_map_of_fused_modules(tmp_path: Path) -> None:
-    assert compare("first", tmp_path, Tiny)["layers.*.out"].ratio == 1
+    assert compare("first", tmp_path, Tiny)["layers.*.out"].error == 1
 
 
-@pytest.mark.parametrize(("port", "original", "ratio"), [(0.0, 0.0, 1.0), (0.1, 0.0, float("inf")), (0.3, 0.2, 1.5)])
-def test_the_ratio(port: float, original: float, ratio: float) -> None:
-    assert Rounding("m", port, original, 0.0).ratio == pytest.approx(ratio)
+@pytest.mark.parametrize(("port", "original", "expected"), [(0.0, 0.0, 1), (0.1, 0.0, float("inf")), (0.3, 0.2, 1.5)])
+def test_errors_in_units_of_the_originals(port: float, original: float, expected: float) -> None:
+    assert ratio(port, original) == pytest.approx(expected)

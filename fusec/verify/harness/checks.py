@@ -443,17 +443,20 @@ class _Proof:
 
     def _rounding(self, answer: _Answer) -> Row:
         """Module by module on the same inputs; where two forms round differently, the detail says so."""
-        name, measure = "bfloat16 modules", "error / original's"
+        name, seconds = "bfloat16 modules", answer.seconds
         found = rounding.summarize(answer.facts["modules"])
         if not found:
             detail = "no module of the port has the name of one of the original's and can be run alone"
-            return Row(name, False, measure, detail=detail, code="FUS702", seconds=answer.seconds)
-        worst, bar = found[0], rounding.ERROR_FACTOR
-        passed = worst.ratio <= bar
-        others = [f"{row.module} (error {row.ratio:.2f} of the original's)" for row in found if row.differing > 0]
+            return Row(name, False, detail=detail, code="FUS702", seconds=seconds)
+        worst = found[0]
+        by_scale = worst.scale / rounding.SCALE_FACTOR > worst.error / rounding.ERROR_FACTOR
+        measure = "scale error / original's" if by_scale else "error / original's"
+        largest, bar = (worst.scale, rounding.SCALE_FACTOR) if by_scale else (worst.error, rounding.ERROR_FACTOR)
+        others = [f"{row.module} (error {row.error:.2f} of the original's)" for row in found if row.differing > 0]
         detail = f"round differently: {', '.join(others)}" if others else f"all {len(found)} kinds round alike"
+        passed = worst.excess <= 1
         code = None if passed else "FUS701"
-        return Row(name, passed, measure, worst.ratio, bar, worst.module, detail, code, answer.seconds)
+        return Row(name, passed, measure, largest, bar, worst.module, detail, code, seconds)
 
     def _name_layers(self, original: _Original, rows: list[Row]) -> list[Row]:
         """Where a run in float32 over one rank is wrong, run once more with every module recorded and say which

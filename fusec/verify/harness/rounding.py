@@ -1,9 +1,10 @@
 """Compares modules on the same inputs in bfloat16: what float32 cannot tell apart is where a value is rounded.
 
 The original's bfloat16 run gives each module's input and output, the float32 original the exact output for that input.
-The port's module of the same name gets the same input; its mean error may be at most :data:`ERROR_FACTOR` times the
-original's. Modules that need more than one tensor (attention with its cache) are compared by what comes out of them in
-the whole run alone.
+The port's module of the same name gets the same input. Two errors are held against the original's own: that of single
+values, which one rounding more makes 1.4 times as large, and that of a row's scale, in which single roundings cancel
+and only a number that a whole row shares (a variance, a divisor) shows, and adds up over layers.
+Modules that need more than one tensor (attention with its cache) are compared by the whole run alone.
 """
 
 from __future__ import annotations
@@ -16,27 +17,38 @@ from typing import Any
 
 import numpy as np
 
+# Of single values: passes one rounding more, which the engine's layers may do.
 ERROR_FACTOR = 1.5
+# Of a row's scale: rounding a shared number makes it some ten times as large.
+SCALE_FACTOR = 3.0
 # Real models have gigabytes of activations; the first modules are enough of them.
 MOST_VALUES = 20_000_000
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """One module name (the number of its layer as ``*``) over all layers: mean absolute errors, and the share of values
-    that differ between the port and the original."""
+    """One module name (the number of its layer as ``*``) over all layers, port against original.
+
+    ``error`` and ``scale`` are the port's mean absolute errors, of values and of the scale of rows, in units of the
+    original's; ``differing`` is the share of values that are not the same.
+    """
 
     module: str
-    port: float
-    original: float
+    error: float
+    scale: float
     differing: float
 
     @property
-    def ratio(self) -> float:
-        """The port's error in units of the original's; 1 where both are exact."""
-        if self.original > 0:
-            return self.port / self.original
-        return 1.0 if self.port == 0 else float("inf")
+    def excess(self) -> float:
+        """The larger of the two, in units of what is allowed: above 1 fails."""
+        return max(self.error / ERROR_FACTOR, self.scale / SCALE_FACTOR)
+
+
+def ratio(port: float, original: float) -> float:
+    """An error in units of the original's; 1 where both are exact."""
+    if original > 0:
+        return port / original
+    return 1.0 if port == 0 else float("inf")
 
 
 def _first(value: Any) -> Any:
@@ -111,8 +123,9 @@ def _with_fused(
 def measure(model: Any, path: str) -> dict[str, list[float]]:
     """In a worker: run the port's modules on the inputs stored at ``path``.
 
-    Module name -> sums of the port's and of the original's absolute errors, count of differing values, count of values.
-    A module that is not there, has another shape or cannot run alone is left out.
+    Module name -> for port and original the sum of absolute errors of values, for port and original the sum of those of
+    the scale of rows, the count of differing values, the count of values. A module that is not there, has another shape
+    or cannot run alone is left out.
     """
     import torch
 
@@ -129,20 +142,34 @@ def measure(model: Any, path: str) -> dict[str, list[float]]:
             continue
         if result.shape != values["exact"].shape:
             continue
+        original, exact = values["output"], values["exact"]
         found[name] = [
-            float(np.abs(result - values["exact"]).sum()),
-            float(np.abs(values["output"] - values["exact"]).sum()),
-            float((result != values["output"]).sum()),
+            float(np.abs(result - exact).sum()),
+            float(np.abs(original - exact).sum()),
+            _scale_error(result, exact),
+            _scale_error(original, exact),
+            float((result != original).sum()),
             float(result.size),
         ]
     return found
 
 
+def _scale_error(values: np.ndarray, exact: np.ndarray) -> float:
+    """How far rows are from the exact ones along them, summed over rows."""
+    size = np.maximum((exact * exact).sum(axis=-1), np.finfo(np.float32).tiny)
+    return float(np.abs((values * exact).sum(axis=-1) / size - 1).sum())
+
+
 def summarize(found: Mapping[str, list[float]]) -> list[Rounding]:
-    """The measurements of all layers put together, the largest ratio first."""
+    """The measurements of all layers put together, the worst first."""
     sums: dict[str, np.ndarray] = {}
     for name, numbers in found.items():
         kind = re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name)
-        sums[kind] = sums.get(kind, np.zeros(4)) + np.array(numbers)
-    rows = [Rounding(kind, *(float(part / total) for part in parts)) for kind, (*parts, total) in sums.items()]
-    return sorted(rows, key=lambda row: (-row.ratio, row.module))
+        sums[kind] = sums.get(kind, np.zeros(6)) + np.array(numbers)
+    rows = [
+        Rounding(kind, ratio(port, original), ratio(port_scale, original_scale), differing / count)
+        for kind, (port, original, port_scale, original_scale, differing, count) in (
+            (kind, numbers.tolist()) for kind, numbers in sums.items()
+        )
+    ]
+    return sorted(rows, key=lambda row: (-row.excess, row.module))

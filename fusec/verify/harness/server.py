@@ -74,6 +74,7 @@ def _answer(job: dict[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]]
 def _child(job: dict[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]], log: Path, result: Path) -> None:
     """In the fork: its own process group, log, environment and path; one job; out without the parent's clean-up."""
     os.setsid()
+    _die_with_parent()
     with log.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -97,6 +98,15 @@ def _child(job: dict[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]],
     for process in multiprocessing.active_children():
         process.join(timeout=5)
     os._exit(0)
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end this process when the server is ended; where there is no such call, it runs to its end."""
+    import ctypes
+
+    set_parent_death_signal = 1
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
 
 
 def _wait(pid: int, timeout: float) -> bool:

@@ -190,7 +190,8 @@ def shrink(config: Mapping[str, Any]) -> dict[str, Any]:
     hidden, heads, kv_heads = _first(config, HIDDEN_SIZES), _first(config, HEAD_COUNTS), _first(config, KV_HEAD_COUNTS)
     head_dim = _first(config, HEAD_DIMS)
     scale = 1.0
-    if heads is not None:
+    tiny_already = hidden is not None and heads is not None and hidden <= SIZES["hidden_size"] and heads <= 2 * HEADS
+    if heads is not None and not tiny_already:  # a tiny layout of heads stays as it is
         tiny_heads = min(heads, HEADS)
         tiny_hidden = _first(tiny, HIDDEN_SIZES) or HEADS * HEAD_DIM
         tiny_head_dim = tiny_hidden // tiny_heads

@@ -1,0 +1,6 @@
+"""A syntax error."""
+from torch import nn
+
+
+class Model(nn.Module)
+    pass
