@@ -15,9 +15,9 @@ from fusec.match.context import Context
 from fusec.match.patterns import load_patterns
 from fusec.match.run import match
 from fusec.match.unit import Pattern
-from fusec.plan.fold import explore
+from fusec.plan.fold import Variant, explore, open_checks
 from fusec.plan.parallel import parallel_plan
-from fusec.plan.types import FoldedCheck, ParallelPlan
+from fusec.plan.types import ParallelPlan
 from fusec.read import Checkpoint, read_checkpoint
 from fusec.rewrite.lower import Lowering
 from fusec.rewrite.module import Written, write_module
@@ -109,10 +109,11 @@ def convert(
     if stop_after == "match":
         return result(shown.show_matches(lowering))
     with stage("plan"):
-        variants, checks = explore(graph, config, lambda c: variant(checkpoint, c, loaded))
-        checks = tuple(dict.fromkeys((*checks, *lowering.matches.checks)))
+        variants, why = explore(graph, config, lambda c: variant(checkpoint, c, loaded))
     with stage("rewrite"):
-        written, checks = write([lowering, *variants], checks, checkpoint)
+        written, served = write(lowering, variants, checkpoint)
+        unsaid = tuple(c for made in (lowering, *(v.made for v in served)) for c in made.matches.checks)
+        checks = tuple(dict.fromkeys((*open_checks(graph, config, served, why), *unsaid)))
         layers = len(lowering.matches.decoder.calls) if lowering.matches.decoder else 0
         plan = parallel_plan(written.layouts, layers)
     if not plan.tp_sizes:
@@ -148,12 +149,24 @@ def variant(checkpoint: Checkpoint, config: Config, patterns: tuple[Pattern, ...
     return lowering, graph
 
 
-def write(
-    lowerings: list[Lowering], checks: tuple[FoldedCheck, ...], checkpoint: Checkpoint
-) -> tuple[Written, tuple[FoldedCheck, ...]]:
-    """One text for all variants; where they do not fit one text, the config's own alone, with checks."""
+def write(base: Lowering, variants: tuple[Variant, ...], checkpoint: Checkpoint) -> tuple[Written, tuple[Variant, ...]]:
+    """One text for the config at hand and for all variants that fit it; also says which those are."""
     origin = f"{checkpoint.modeling.name} ({checkpoint.modeling.origin})"
-    return write_module(lowerings, f"{checkpoint.architecture} for vLLM, converted from {origin}."), checks
+    title = f"{checkpoint.architecture} for vLLM, converted from {origin}."
+    try:
+        return write_module([base, *(v.made for v in variants)], title), variants
+    except FusecError:
+        if not variants:
+            raise
+    served: tuple[Variant, ...] = ()
+    written = write_module([base], title)
+    for variant in variants:
+        try:
+            written = write_module([base, *(v.made for v in served), variant.made], title)
+        except FusecError:
+            continue
+        served = (*served, variant)
+    return written, served
 
 
 def used(written: Written, patterns: tuple[Pattern, ...]) -> tuple[tuple[str, str], ...]:

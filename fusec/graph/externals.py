@@ -70,7 +70,7 @@ CONTEXTS = frozenset("no_grad autocast maybe_autocast inference_mode nullcontext
 MODULE_BASES = frozenset("Module PreTrainedModel GradientCheckpointingLayer GenerationMixin".split())
 # Keyword arguments of torch calls that place a tensor but do not change its values.
 PLACEMENT_KEYWORDS = frozenset(
-    "device non_blocking copy memory_format requires_grad layout pin_memory out sparse generator".split()
+    "device non_blocking copy memory_format requires_grad layout pin_memory sparse generator".split()
 )
 KEYWORD_ALIASES = {
     "axis": "dim",

@@ -192,9 +192,8 @@ class Interpreter:
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         end_line = getattr(node, "end_lineno", None) or line
         end_column = getattr(node, "end_col_offset", None) or 0
-        if not scope.ascii:  # ast counts UTF-8 bytes, people count characters
-            column, end_column = scope.characters(line, column), scope.characters(end_line, end_column)
-        return Span(scope.file, line, column, end_line, end_column)
+        # ast counts UTF-8 bytes, people count characters
+        return Span(scope.file, line, scope.characters(line, column), end_line, scope.characters(end_line, end_column))
 
     def place(self, node: ast.AST | None, scope: ModuleScope | None) -> Place | None:
         if node is None or scope is None or not hasattr(node, "lineno"):
@@ -735,6 +734,8 @@ class Interpreter:
             if method is not None:
                 return self.call(method, [key], {}, node, frame)
         if isinstance(target, dict | list | tuple | str | range):
+            if type(obj) is not Sym:
+                self.decide(key, node, frame)
             index = slice(*map(plain, (key.start, key.stop, key.step))) if isinstance(key, slice) else deep_plain(key)
             try:
                 value = target[index]
@@ -747,6 +748,25 @@ class Interpreter:
                 return Sym(value, f"{obj.expr}[{text}]", size, layered)
             return value
         self.fail("FUS302", "This value cannot be subscripted.", node, frame)
+
+    def decide(self, value: Any, node: ast.AST, frame: Frame) -> None:
+        """A known value selects what is computed (a loop count, a dict key, a name): a branch without ``if``."""
+        if type(value) is not Sym or value.layered:
+            return
+        if value.tokens:
+            self.fail("FUS304", f"What is computed here depends on the number of tokens ({value.expr}).", node, frame)
+        if frame.call is not None and hasattr(node, "lineno"):
+            expr = f"{_paren(value.expr)} == {deep_plain(value)!r}"
+            self.guards.append(Guard(self.span(node, frame.scope), expr, value.value, False, True, frame.call, node))
+
+    @staticmethod
+    def serving(call: CallFrame | None) -> bool:
+        """Whether a call belongs to a module's forward (its loops are written out) and not to its construction."""
+        while call is not None:
+            if call.is_module:
+                return True
+            call = call.parent
+        return False
 
     def external_item(self, obj: Any, key: Any, node: ast.AST, frame: Frame) -> Any:
         return obj  # a generic alias such as list[int] in an annotation
@@ -997,6 +1017,7 @@ class Interpreter:
                 return self.has_attribute(args[0], plain(args[1]), node, frame)
             case "getattr":
                 default = args[2] if len(args) > 2 else _MISSING
+                self.decide(args[1], node, frame)
                 return self.attribute(args[0], plain(args[1]), node, frame, default=default, dynamic=True)
             case "setattr":
                 return self.set_attribute(args[0], plain(args[1]), args[2], node, frame)
@@ -1035,6 +1056,9 @@ class Interpreter:
         if name == "range" and any(type(a) is Sym for a in args):
             if _of_tokens(*args):
                 self.fail("FUS304", "This loop runs over the tokens.", node, frame)
+            if frame.call is not None and self.serving(frame.call):
+                for a in args:
+                    self.decide(a, node, frame)
             # a loop as long as the config says: its counter is the layer index
             return [Sym(i, "layer_idx", None, True) for i in range(*(plain(a) for a in args))]
         if name == "enumerate" and isinstance(args[0], Instance | list) and _are_modules(args[0]):
@@ -1223,6 +1247,8 @@ class Interpreter:
 
     def _native_method(self, obj: Any, value: Any, name: str, native: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
+            if _of_tokens(*args):
+                raise refuse("FUS304", f"What {name}() gives here depends on the number of tokens.")
             keep = isinstance(value, list | dict) and name in _STORING_METHODS
             if keep and args:
                 args = (deep_plain(args[0]), *args[1:]) if isinstance(value, dict) else args
@@ -1308,10 +1334,10 @@ class Interpreter:
             if value.tokens:
                 self.fail(
                     "FUS304",
-                    f"This branch depends on the number of tokens ({value.expr}).",
+                    f"This branch depends on what only the running engine knows ({value.expr}).",
                     node,
                     frame,
-                    "Serving runs one graph for batches of any size.",
+                    "Serving runs one graph for batches of any size, in whatever dtype the engine is told.",
                 )
             inner = value.value
             outcome = bool(inner) if not isinstance(inner, Instance | External | ClassValue) else True

@@ -399,7 +399,7 @@ def _np_dims(a: dict[str, Any]) -> Any:
 def _softmax(a: dict[str, Any]) -> Any:
     x = a["input"]
     e = np.exp(x - np.max(x, axis=plain(a["dim"]), keepdims=True))
-    return e / e.sum(axis=plain(a["dim"]), keepdims=True)
+    return rounded(e / e.sum(axis=plain(a["dim"]), keepdims=True), _cast_name(a))
 
 
 def _erf(x: Any) -> Any:
@@ -460,6 +460,17 @@ def _cast_dtype(a: dict[str, Any]) -> str | None:
     return _dtype_arg(a) or a["input"].dtype
 
 
+def rounded(x: Any, dtype: str | None) -> Any:
+    """``x`` as a 16-bit dtype holds it, so that a confirmation by value sees where the source rounds."""
+    if dtype in ("float16", "half"):
+        return x.astype(np.float16).astype(np.float64)
+    if dtype == "bfloat16":
+        bits = np.asarray(x, np.float32).view(np.uint32)
+        kept = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+        return kept.astype(np.uint32).view(np.float32).astype(np.float64)
+    return x
+
+
 def _cast_name(a: dict[str, Any]) -> str | None:
     path = getattr(plain(a.get("dtype")), "path", None)
     return str(path).rpartition(".")[2] if path else None
@@ -470,9 +481,9 @@ def _numpy_cast(a: dict[str, Any]) -> Any:
     wanted = _cast_name(a)
     if wanted == "bool":
         return x != 0
-    if wanted is not None and ("int" in wanted):
+    if wanted is not None and "int" in wanted:
         return np.trunc(x.astype(np.float64))
-    return x.astype(np.float64) if x.dtype == bool else x
+    return rounded(x.astype(np.float64) if x.dtype == bool else x, wanted)
 
 
 def _reduce_np(fn: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:

@@ -162,6 +162,10 @@ def _as_diagnostic(raised: Raised) -> FusecError:
     )
 
 
+MODEL_DTYPE = External("torch.model")
+"""The dtype of weights and activations, which the engine chooses."""
+
+
 class _NoSuchKey(AttributeError):
     """A config attribute that neither the class nor config.json has."""
 
@@ -583,7 +587,8 @@ class Tracer(Interpreter):
             tensor = args[0] if args else kwargs.get("data")
             return self._parameter(tensor, name.lower(), kwargs.get("persistent", True), node, frame)
         if path in ACTIVATION_FUNCTIONS:
-            return self.emit("act", {"input": args[0], "kind": ACTIVATION_FUNCTIONS[path]}, node, frame)
+            x = self._only_input(path, args, kwargs, node, frame)
+            return self.emit("act", {"input": x, "kind": ACTIVATION_FUNCTIONS[path]}, node, frame)
         if path == "torch.nn.functional.gelu":
             approximate = plain(kwargs.get("approximate", args[1] if len(args) > 1 else "none"))
             kind = "gelu_pytorch_tanh" if approximate == "tanh" else "gelu"
@@ -623,6 +628,18 @@ class Tracer(Interpreter):
         if path == "torch.is_grad_enabled" or path == "torch.is_autocast_enabled":
             return False
         self.fail("FUS302", f"fusec does not know what {path} does.", node, frame)
+
+    def _only_input(self, name: str, args: list[Any], kwargs: dict[str, Any], node: ast.AST, frame: Frame) -> Any:
+        """The one operand of an elementwise function; whatever else is passed would change what it does."""
+        rest = {k: v for k, v in kwargs.items() if k != "input" and not (k == "inplace" and plain(v) is False)}
+        if len(args) + ("input" in kwargs) != 1 or rest:
+            self.fail(
+                "FUS302",
+                f"fusec knows {name} only with its input ({', '.join(rest) or 'too many arguments'}).",
+                node,
+                frame,
+            )
+        return args[0] if args else kwargs["input"]
 
     def _dropout(self, args: list[Any], kwargs: dict[str, Any], node: ast.AST, frame: Frame) -> Any:
         bound = {**dict(zip(("input", "p", "training"), args, strict=False)), **kwargs}
@@ -667,6 +684,10 @@ class Tracer(Interpreter):
                 "FUS302",
                 f"{name} is built with {unknown[0] if unknown else 'more arguments'}, which fusec does not know.",
                 self.place(call, frame.scope if frame else None),
+            )
+        if plain(bound.get("inplace", False)) and name != "Dropout":
+            raise refuse(
+                "FUS301", f"{name} changes its input in place.", self.place(call, frame.scope if frame else None)
             )
         made.ctor = Ctor(bound, call, frame.scope if frame else None, self._span(call, frame))
         if name in ("ModuleList", "Sequential", "ParameterList"):
@@ -946,6 +967,9 @@ class Tracer(Interpreter):
         return super().unary(op, value, node, frame)
 
     def compare(self, op: ast.cmpop, left: Any, right: Any, node: ast.AST, frame: Frame) -> Any:
+        if MODEL_DTYPE in (plain(left), plain(right)) and plain(left) != plain(right):
+            found = bool(super().compare(op, plain(left), plain(right), node, frame))
+            return Sym(found, "the dtype that the model is served in", tokens=True)
         if (isinstance(left, Tensor) or isinstance(right, Tensor)) and type(op) in _COMPARE_OPS:
             return self.emit(_COMPARE_OPS[type(op)], {"input": left, "other": right}, node, frame)
         return super().compare(op, left, right, node, frame)
@@ -1024,7 +1048,8 @@ class Tracer(Interpreter):
             )
         path = f"Tensor.{name}"
         if path in ACTIVATION_FUNCTIONS:
-            return self.emit("act", {"input": tensor, "kind": ACTIVATION_FUNCTIONS[path]}, node, frame)
+            x = self._only_input(name, [tensor, *args], kwargs, node, frame)
+            return self.emit("act", {"input": x, "kind": ACTIVATION_FUNCTIONS[path]}, node, frame)
         if path in BY_ALIAS:
             return self._torch_call(BY_ALIAS[path], [tensor, *args], kwargs, node, frame)
         if name.endswith("_") and f"Tensor.{name[:-1]}" in BY_ALIAS:

@@ -75,19 +75,19 @@ class ModuleScope:
     tree: ast.Module
     is_package: bool
     text: str = ""
+    wide: dict[int, bytes] | None = None
+    """The lines that are not plain ASCII, by number; found when first needed."""
     names: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<scope {self.name}>"
 
-    @property
-    def ascii(self) -> bool:
-        return self.text.isascii()
-
     def characters(self, line: int, offset: int) -> int:
         """The column in characters of a UTF-8 byte offset, as ``ast`` gives them."""
-        lines = self.text.splitlines()
-        return len(lines[line - 1].encode()[:offset].decode(errors="ignore")) if line <= len(lines) else offset
+        if self.wide is None:
+            numbered = enumerate(self.text.splitlines(), 1)
+            self.wide = {n: text.encode() for n, text in numbered if not text.isascii()}
+        return len(self.wide[line][:offset].decode(errors="ignore")) if line in self.wide else offset
 
 
 @dataclass(eq=False, slots=True)

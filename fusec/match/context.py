@@ -25,6 +25,8 @@ REFERENCE_NAMES = {
     "ACT2FN": "transformers.activations.ACT2FN",
 }
 """The names that a pattern's reference functions may use."""
+ORDER_KEEPING = frozenset({"view", "flatten", "unflatten", "squeeze", "unsqueeze", "contiguous"})
+"""Layout operations after which all elements stand in the same flat order."""
 
 
 class Context:
@@ -38,6 +40,7 @@ class Context:
             for t in node.tensors():
                 self.users[id(t)].append(node)
         self.row_cache: dict[Any, Any] = {}
+        self._bases: dict[int, tuple[Tensor, Tensor]] = {}
         self.by_id = {node.id: node for node in graph.nodes}
         self._depends: dict[int, frozenset[int]] = {}
         self._owner: dict[int, CallFrame] = {}
@@ -87,24 +90,49 @@ class Context:
         """The module calls made directly from a module's forward, in order."""
         return self._children.get(frame.id, [])
 
-    def base(self, t: Tensor) -> Tensor:
-        """The tensor behind layout operations with one input and casts that change nothing."""
+    def raw_base(self, t: Tensor) -> Tensor:
+        """The tensor behind layout operations that keep all elements, in whatever order."""
         while True:
             node = t.node
             row = OPS[node.op]
             if node.op == "cast" and node.args["input"].dtype == t.dtype:
                 t = node.args["input"]
             elif row.kind == "layout" and node.op not in ("cat", "stack") and len(node.outputs) == 1:
-                if node.op == "getitem" and any(
-                    isinstance(t2, Tensor) for t2 in node.tensors() if t2 is not node.args["input"]
-                ):
-                    return t
                 source = node.args["input"]
-                if _count(source) != _count(t):
+                if _count(source) != _count(t) or any(x is not source for x in node.tensors()):
                     return t  # a selection or a repetition is not the whole value
                 t = source
             else:
                 return t
+
+    def base(self, t: Tensor) -> Tensor:
+        """The tensor that ``t`` is, element for element in the same flat order: two layouts of one value.
+
+        A chain of layout operations that reorders elements is looked through only if it ends where it began."""
+        known = self._bases.get(id(t))
+        if known is not None:
+            return known[1]
+        found = source = self.raw_base(t)
+        if source is not t and not self._keeps_order(t, source):
+            found = t
+            while found.node.op in ORDER_KEEPING or (
+                found.node.op == "cast" and found.node.args["input"].dtype == found.dtype
+            ):
+                found = found.node.args["input"]
+        self._bases[id(t)] = (t, found)
+        return found
+
+    def _keeps_order(self, t: Tensor, source: Tensor) -> bool:
+        step = t
+        while step is not source:
+            if step.node.op not in ORDER_KEEPING and step.node.op != "cast":
+                break
+            step = step.node.args["input"]
+        else:
+            return True
+        index = np.arange(_count(source))
+        moved = self.evaluate(t, {id(source): index.reshape(self.shape(source))})
+        return bool((np.asarray(moved).reshape(-1) == index).all())
 
     def depends(self, t: Tensor) -> frozenset[int]:
         """The ids of source nodes (inputs, parameters, created tables) that the tensor is computed from."""

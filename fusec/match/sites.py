@@ -83,7 +83,7 @@ def operand(ctx: Context, matches: Matches, tensor: Tensor, name: str, call: Nod
     norm: Norm | None = None
     current = tensor
     for _ in range(8):
-        base = ctx.base(current)
+        base = ctx.raw_base(current)
         nodes |= ctx.upstream([current], [base])
         if id(base) in matches.norm_outputs and norm is None:
             norm = matches.norm_outputs[id(base)]
@@ -146,7 +146,7 @@ def _whole(ctx: Context, t: Tensor, start: Tensor) -> Tensor | None:
     """Climb from an operand of the mixing to the value that holds all elements of ``start``."""
     total = int(np.prod(ctx.shape(start)))
     while True:
-        if int(np.prod(ctx.shape(t))) == total and ctx.base(t) is start:
+        if int(np.prod(ctx.shape(t))) == total and ctx.raw_base(t) is start:
             return t
         if OPS[t.node.op].kind not in ("layout", "cast") or t.node.op in ("cat", "stack"):
             return None

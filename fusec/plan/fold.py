@@ -50,14 +50,22 @@ def general(expr: str) -> str:
     return re.sub(r"(config\.\w+)\[\d+\]", r"\1[layer_idx]", expr)
 
 
+@dataclass(frozen=True)
+class Variant:
+    """A config that takes some branch the other way, compiled: ``made`` is what came of it."""
+
+    made: Any
+    graph: Graph
+
+
 def explore(
     base: Graph, config: Config, compile_variant: Callable[[Config], tuple[Any, Graph]]
-) -> tuple[list[Any], tuple[FoldedCheck, ...]]:
-    """Compile variants for outcomes not seen; returns what they gave, and a check for each branch that stays folded.
+) -> tuple[tuple[Variant, ...], dict[Span, str]]:
+    """Compile variants for the outcomes that ``base`` does not show; also says why others do not compile.
 
     ``compile_variant`` raises FusecError for a config that cannot be compiled."""
     seen = {span: set(found) for span, found in branches(base).items()}
-    accepted: list[Any] = []
+    accepted: list[Variant] = []
     failed: dict[Span, str] = {}
     tried: set[str] = set()
     queue = [(Branch(span, expr), config) for span, found in branches(base).items() for expr in found.values()]
@@ -78,7 +86,7 @@ def explore(
             except FusecError as error:
                 failed.setdefault(branch.span, error.diagnostics[0].message)
                 continue
-            accepted.append(made)
+            accepted.append(Variant(made, graph))
             for span, found in branches(graph).items():
                 seen.setdefault(span, set()).update(found)
                 fresh = [b for expr in found.values() if (b := Branch(span, expr)) not in asked]
@@ -86,13 +94,24 @@ def explore(
                 queue += [(b, variant) for b in fresh]
             if len(seen[branch.span]) == 2:
                 break
+    return tuple(accepted), failed
+
+
+def open_checks(
+    base: Graph, config: Config, served: Iterable[Variant], why: Mapping[Span, str]
+) -> tuple[FoldedCheck, ...]:
+    """A check for each branch of ``base`` that no variant that the port serves takes the other way."""
+    seen = {span: set(found) for span, found in branches(base).items()}
+    for variant in served:
+        for span, found in branches(variant.graph).items():
+            seen.setdefault(span, set()).update(found)
     checks = {}
     for span, found in branches(base).items():
         for outcome, expr in found.items():
             if len(seen[span]) == 1 and not settled(Branch(span, expr), config):
-                check = folded(Branch(span, expr), outcome, failed.get(span))
+                check = folded(Branch(span, expr), outcome, why.get(span))
                 checks[check.expression] = check
-    return accepted, tuple(checks.values())
+    return tuple(checks.values())
 
 
 def settled(branch: Branch, config: Config) -> bool:
@@ -216,4 +235,4 @@ def _constants(expr: str) -> tuple[Any, ...]:
     return tuple(n.value for n in ast.walk(tree) if isinstance(n, ast.Constant))
 
 
-__all__ = ["Branch", "branches", "explore"]
+__all__ = ["Branch", "Variant", "branches", "explore", "open_checks"]

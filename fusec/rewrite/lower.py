@@ -24,6 +24,7 @@ from fusec.match.context import Context, iter_tensors
 from fusec.match.sites import place_of
 from fusec.match.text import attribute_of
 from fusec.match.unit import Matches, Unit
+from fusec.plan.types import FoldedCheck
 
 
 @dataclass(frozen=True)
@@ -219,6 +220,8 @@ class Lowering:
             return f"-{operand(args['input'])}"
         if node.op == "act":
             kind = str(plain(args["kind"]))
+            if type(args["kind"]) is Sym:  # written out by name, so the name must stay
+                self.matches.checks.append(FoldedCheck(args["kind"].expr, kind, "the port spells this activation out"))
             if kind in _TORCH_ACTIVATIONS:
                 return f"{_TORCH_ACTIVATIONS[kind]}({operand(args['input'])})"
         if node.op in _TORCH_UNARY:
@@ -253,7 +256,8 @@ class Lowering:
     # ------------------------------------------------------------------ names
 
     def source_names(self, frame: CallFrame) -> dict[int, str]:
-        """The source's own name for each value of a forward, by id of the value's base: the last one that it had."""
+        """The source's own name for each value of a forward, by id of the value's base: the last one that it had.
+        A reordered value (heads before tokens) lends its name to the value that it reorders."""
         out: dict[int, str] = {}
         handles: list[Tensor] = [t for v in frame.arguments.values() for t in iter_tensors(v)]
         for node in self.ctx.own_nodes(frame):
@@ -263,7 +267,7 @@ class Lowering:
         for t in handles:
             named = [n for n, f in t.names if f is frame]
             if named:
-                out[id(self.ctx.base(t))] = named[-1]
+                out[id(self.ctx.raw_base(t))] = named[-1]
         return out
 
     def name(

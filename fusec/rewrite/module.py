@@ -124,6 +124,15 @@ class _Writer:
         blocks[model_name] = ["@support_torch_compile", f"class {model_name}(nn.Module):", *_indent(model_part.lines)]
         blocks[root_name] = [f"class {root_name}(nn.Module, SupportsPP):", *_indent(head_part.lines)]
         self.symbols |= set(model_part.symbols) | set(head_part.symbols)
+        for other in self.lowerings[1:]:
+            d, h = other.matches.decoder, other.matches.head
+            assert d is not None
+            assert h is not None
+            outer = (
+                decoder_class(other, d, layer.extra).lines + head_class(other, h, d, stacked, dealt_out(layouts)).lines
+            )
+            if outer != model_part.lines + head_part.lines:
+                raise refuse("FUS502", f"{model_name} or {root_name} computes different things for different configs.")
         for part, name in ((model_part, model_name), (head_part, root_name)):
             for unit in part.units:
                 self.placed.append((name, part.lines[0], unit))

@@ -80,7 +80,7 @@ def find(ctx, matches, pattern):
             pattern.name,
             owner,
             frozenset({node.id}),
-            (site.query.tensor, site.key.tensor, site.value.tensor),
+            tuple(ctx.raw_base(o.tensor) for o in (site.query, site.key, site.value)),
             (output,),
             ("{out0} = self.attn({in0}, {in1}, {in2})",),
             hints=("attn_output",),

@@ -65,7 +65,7 @@ def find(ctx, matches, pattern):
                 pattern.name,
                 site.frame,
                 frozenset(covers),
-                (norm.input,),
+                (ctx.raw_base(norm.input),),
                 (norm.output,),
                 (f"{{out0}} = self.{attr}({{in0}}.unflatten(-1, (self.{heads}, self.head_dim))).flatten(-2)",),
                 init=(Assign(attr, constructor, (attr,)),),

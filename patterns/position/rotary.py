@@ -65,7 +65,7 @@ def find(ctx, matches, pattern):
         if q is None or k is None:
             raise refuse("FUS401", "Only one of query and key is rotated by position.", place_of(site.node))
         key = tuple(
-            (ctx.signature(r.nodes), tuple(id(ctx.base(t)) for t in r.tables), ctx.shape(r.input)) for r in (q, k)
+            (ctx.signature(r.nodes), tuple(id(ctx.raw_base(t)) for t in r.tables), ctx.shape(r.input)) for r in (q, k)
         )
         if key not in confirmed:
             first, second = confirm(ctx, q, site), confirm(ctx, k, site)
@@ -86,7 +86,7 @@ def find(ctx, matches, pattern):
             pattern.name,
             owner,
             q.nodes | k.nodes,
-            (q.input, k.input),
+            (ctx.raw_base(q.input), ctx.raw_base(k.input)),
             (q.output, k.output),
             ("{out0}, {out1} = self.rotary_emb(positions, {in0}, {in1})",),
             hints=("query", "key"),

@@ -184,10 +184,12 @@ def one_rank(work: str) -> Iterator[None]:
 def load(job: Job) -> Job:
     """What the engine's loader says to each of ``folders``: an error, or which parameters were left as they were."""
     import torch
+    from vllm.config import set_current_vllm_config
     from vllm.engine.arg_utils import EngineArgs
-    from vllm.model_executor.model_loader import utils
+    from vllm.model_executor.model_loader import utils, weight_tying
     from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
     from vllm.plugins import load_general_plugins
+    from vllm.utils.torch_utils import set_default_torch_dtype
 
     load_general_plugins()
     answers: dict[str, Any] = {}
@@ -196,15 +198,14 @@ def load(job: Job) -> Job:
             args = EngineArgs(model=folder, dtype="float32", skip_tokenizer_init=True, enforce_eager=True)
             config = args.create_engine_config()
             loader = DefaultModelLoader(config.load_config)
-            with utils.set_default_torch_dtype(torch.float32), torch.device("cpu"):
-                from vllm.config import set_current_vllm_config
-
-                with set_current_vllm_config(config):
-                    model = utils.initialize_model(vllm_config=config, model_config=config.model_config)
+            with set_default_torch_dtype(torch.float32), set_current_vllm_config(config):
+                model = utils.initialize_model(vllm_config=config, model_config=config.model_config)
             for parameter in model.parameters():
                 parameter.data.fill_(float("nan"))
             try:
-                loader.load_weights(model, config.model_config)
+                with set_default_torch_dtype(torch.float32), set_current_vllm_config(config):
+                    loader.load_weights(model, config.model_config)
+                    weight_tying.maybe_retie_word_embeddings(model, config.model_config)
             except Exception as error:
                 answers[name] = {"error": f"{type(error).__name__}: {error}", "served_by": served_by(model)}
                 continue
