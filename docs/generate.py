@@ -1,4 +1,4 @@
-"""Writes what is generated: ``docs/diagnostics.md``, the worked example in the README, ``patterns/families.json``.
+"""Writes what is generated: two pages of ``docs/``, the worked example in the README, ``patterns/families.json``.
 
 Run it with ``make docs`` after a change of what they show. A test runs ``pages`` and
 compares. Blocks in the README stand between ``<!-- generated: NAME -->`` and
@@ -7,17 +7,20 @@ compares. Blocks in the README stand between ``<!-- generated: NAME -->`` and
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import fusec
 from fusec.diagnostics import CODES
+from fusec.match.patterns import load_patterns
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = "examples/tinymodel"
@@ -66,6 +69,31 @@ def families_table() -> str:
     return json.dumps(dict(sorted(served.items())), indent=2) + "\n"
 
 
+def patterns_page() -> str:
+    """The page of all patterns, from their files: what each does, its example, its reference computation."""
+    lines = [
+        "<!-- Written by docs/generate.py from patterns/. -->",
+        "# Patterns",
+        "",
+        "What fusec can rewrite, and into what, in the order in which patterns are applied. Each is one file under",
+        "`patterns/`; `fusec patterns show NAME` prints it, `fusec patterns test` runs its reference against the",
+        "engine's layer. The examples are of the model in `examples/tinymodel`.",
+    ]
+    for pattern in load_patterns():
+        tree = ast.parse(pattern.source.text)
+        text, _, example = (ast.get_docstring(tree) or "").partition("\n\nExample input:\n\n")
+        given, _, made = example.partition("\n\nExample output:\n\n")
+        reference = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "reference")
+        lines += ["", f"## {pattern.name}", "", text]
+        for title, code in (
+            ("Example input", textwrap.dedent(given)),
+            ("Example output", textwrap.dedent(made)),
+            ("Reference", ast.get_source_segment(pattern.source.text, reference) or ""),
+        ):
+            lines += ["", f"{title}:", "", f"```python\n{code.rstrip()}\n```"]
+    return "\n".join(lines) + "\n"
+
+
 def readme_blocks(readme: str) -> Iterator[tuple[str, str]]:
     """Name and body of each generated block of the README."""
     for match in re.finditer(r"<!-- generated: (.+?) -->\n(.*?)<!-- end -->", readme, re.DOTALL):
@@ -100,6 +128,7 @@ def pages() -> dict[Path, str]:
     return {
         path: readme,
         ROOT / "docs" / "diagnostics.md": diagnostics_page(),
+        ROOT / "docs" / "patterns.md": patterns_page(),
         ROOT / "patterns" / "families.json": families_table(),
     }
 

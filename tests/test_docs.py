@@ -25,6 +25,10 @@ def test_the_page_of_diagnostics(generate: ModuleType) -> None:
     assert (ROOT / "docs" / "diagnostics.md").read_text(encoding="utf-8") == generate.diagnostics_page(), "make docs"
 
 
+def test_the_page_of_patterns(generate: ModuleType) -> None:
+    assert (ROOT / "docs" / "patterns.md").read_text(encoding="utf-8") == generate.patterns_page(), "make docs"
+
+
 def test_the_families_that_each_pattern_serves(generate: ModuleType) -> None:
     assert (ROOT / "patterns" / "families.json").read_text(encoding="utf-8") == generate.families_table(), "make docs"
 

@@ -172,7 +172,9 @@ def _unsqueeze(a: dict[str, Any]) -> Shape:
 def _squeeze(a: dict[str, Any]) -> Shape:
     s = list(a["input"].shape)
     if a.get("dim") is None:
-        return tuple(d for d in s if d.value != 1 or d.atoms)
+        if any(d.value == 1 and d.atoms for d in s):
+            raise ShapeProblem("an axis has one element for this config only")
+        return tuple(d for d in s if d.value != 1)
     i = _axis(a["dim"], len(s))
     return tuple(s if s[i].value != 1 else s[:i] + s[i + 1 :])
 
@@ -258,6 +260,7 @@ def _unbind(a: dict[str, Any]) -> tuple[Shape, ...]:
 def _cat(a: dict[str, Any]) -> Shape:
     parts = [t.shape for t in a["tensors"]]
     i = _axis(a.get("dim", 0), len(parts[0]))
+    _equal([(*p[:i], *p[i + 1 :]) for p in parts])
     sizes = [p[i] for p in parts]
     total = sum(z.value for z in sizes)
     if all(z.same(sizes[0]) for z in sizes):
@@ -267,7 +270,15 @@ def _cat(a: dict[str, Any]) -> Shape:
     return (*parts[0][:i], joined, *parts[0][i + 1 :])
 
 
+def _equal(shapes: Sequence[Shape]) -> None:
+    """Raises ShapeProblem where the shapes are not of the same sizes."""
+    sizes = {tuple(d.value for d in s) for s in shapes}
+    if len(sizes) > 1:
+        raise ShapeProblem(f"the shapes {' and '.join(map(str, sorted(sizes)))} differ")
+
+
 def _stack(a: dict[str, Any]) -> Shape:
+    _equal([t.shape for t in a["tensors"]])
     s = list(a["tensors"][0].shape)
     s.insert(_axis(a.get("dim", 0), len(s) + 1), constant(len(a["tensors"])))
     return tuple(s)
@@ -310,11 +321,14 @@ def _getitem(a: dict[str, Any]) -> Shape:
             raise ShapeProblem("too many indices")
         if isinstance(k, slice):
             out.append(_slice_size(s[i], k))
+        elif isinstance(k, Tensor):
+            if k.dtype == "bool":
+                raise ShapeProblem("how many elements a mask selects depends on the data")
+            out.extend(k.shape)
         elif isinstance(k, bool) or not isinstance(k, int):
-            if isinstance(k, Tensor):
-                out.extend(k.shape)
-            else:
-                raise ShapeProblem(f"the index {k!r} is not known")
+            raise ShapeProblem(f"the index {k!r} is not known")
+        elif not -s[i].value <= k < s[i].value:
+            raise ShapeProblem(f"the index {k} is out of range for {s[i].value}")
         i += 1
     out.extend(s[i:])
     return tuple(out)
@@ -348,6 +362,8 @@ def _linear(a: dict[str, Any]) -> Shape:
     x, w = a["input"].shape, a["weight"].shape
     if x[-1].value != w[1].value:
         raise ShapeProblem(f"a linear layer of {w[1].value} inputs is given {x[-1].value}")
+    if a.get("bias") is not None:
+        _equal([a["bias"].shape, w[:1]])
     return (*x[:-1], w[0])
 
 
@@ -369,6 +385,14 @@ def _arange(a: dict[str, Any]) -> Shape:
     return (constant(n),)
 
 
+def _normalized(a: dict[str, Any]) -> Shape:
+    s = a["input"].shape
+    dims = flatten_args(a["normalized_shape"])
+    wanted = tuple(_size(d) for d in dims)
+    _equal([wanted, s[len(s) - len(wanted) :], *(a[k].shape for k in ("weight", "bias") if a.get(k) is not None)])
+    return _same(a)
+
+
 def _created(a: dict[str, Any]) -> Shape:
     return tuple(_size(d) for d in flatten_args(a["size"]))
 
@@ -377,7 +401,8 @@ def _einsum(a: dict[str, Any]) -> Shape:
     ins, out = str(plain(a["equation"])).replace(" ", "").split("->")
     sizes: dict[str, Size] = {}
     for term, t in zip(ins.split(","), a["tensors"], strict=True):
-        sizes.update(zip(term, t.shape, strict=True))
+        for letter, size in zip(term, t.shape, strict=True):
+            _equal([(sizes.setdefault(letter, size),), (size,)])
     return tuple(sizes[c] for c in out)
 
 
@@ -497,6 +522,21 @@ def _same_dtype(a: dict[str, Any]) -> str | None:
 
 def _arange_dtype(a: dict[str, Any]) -> str:
     return "float32" if any(isinstance(plain(a.get(k)), float) for k in ("start", "end", "step")) else "int64"
+
+
+def _sum_dtype(a: dict[str, Any]) -> str | None:
+    """Whole numbers of any width, and truth values, add up to int64."""
+    dtype = _same_dtype(a)
+    return dtype if dtype is None or dtype in FLOATS else "int64"
+
+
+def _data_dtype(a: dict[str, Any]) -> str | None:
+    """What torch makes of Python numbers: ``data`` of a tensor, ``value`` to fill one with."""
+    data = deep_plain(a.get("data", a.get("value")))
+    while isinstance(data, list | tuple) and data:
+        data = data[0] if not any(isinstance(d, float) for d in data) else 0.0
+    kinds = {bool: "bool", int: "int64"}
+    return _dtype_arg(a) or kinds.get(type(data), "float32")
 
 
 def _created_dtype(a: dict[str, Any]) -> str | None:
@@ -659,12 +699,12 @@ _TWO = (
     ("sub", np.subtract, "sub subtract"),
     ("div", np.divide, "div divide true_divide"),
     ("floordiv", np.floor_divide, "floor_divide"),
-    ("pow", np.power, "pow float_power"),
+    ("pow", np.power, "pow"),
     ("lt", np.less, "lt"),
     ("le", np.less_equal, "le"),
     ("gt", np.greater, "gt"),
     ("ge", np.greater_equal, "ge"),
-    ("remainder", np.mod, "remainder fmod"),
+    ("remainder", np.mod, "remainder"),
 )
 for _name, _two, _torch in _TWO:
     _op(
@@ -722,7 +762,7 @@ _op("cast", "cast", "input dtype", "", _same, _numpy_cast, _cast_dtype)
 
 # reduce
 _op("mean", "reduce", "input dim keepdim", "torch.mean Tensor.mean", _reduce, _reduce_np(np.mean))
-_op("sum", "reduce", "input dim keepdim", "torch.sum Tensor.sum", _reduce, _reduce_np(np.sum))
+_op("sum", "reduce", "input dim keepdim", "torch.sum Tensor.sum", _reduce, _reduce_np(np.sum), _sum_dtype)
 _op("amax", "reduce", "input dim keepdim", "torch.amax Tensor.amax", _reduce, _reduce_np(np.max))
 _op(
     "var",
@@ -753,6 +793,7 @@ _op(
     "torch.cumsum Tensor.cumsum",
     _same,
     lambda a: np.cumsum(a["input"], axis=plain(a["dim"])),
+    _sum_dtype,
 )
 
 # matmul
@@ -791,7 +832,7 @@ _op(
     "other",
     "input normalized_shape weight bias eps",
     "torch.nn.functional.layer_norm",
-    _same,
+    _normalized,
     lambda a: _np_layer_norm(a),
     _same_dtype,
 )
@@ -800,7 +841,7 @@ _op(
     "other",
     "input normalized_shape weight eps",
     "torch.nn.functional.rms_norm torch.rms_norm",
-    _same,
+    _normalized,
     lambda a: _np_rms_norm(a),
     _same_dtype,
 )
@@ -825,7 +866,7 @@ _op(
     "torch.full",
     _created,
     lambda a: np.full(tuple(deep_plain(flatten_args(a["size"]))), plain(a["value"])),
-    _created_dtype,
+    _data_dtype,
 )
 _op("zeros_like", "create", "input dtype", "torch.zeros_like", _same, _unary(np.zeros_like), _cast_dtype)
 _op("ones_like", "create", "input dtype", "torch.ones_like", _same, _unary(np.ones_like), _cast_dtype)
@@ -836,7 +877,7 @@ _op(
     "torch.tensor torch.as_tensor",
     lambda a: _data_shape(plain(a["data"])),
     lambda a: np.asarray(deep_plain(a["data"]), dtype=np.float64),
-    _created_dtype,
+    _data_dtype,
 )
 
 # what only the compiler makes: inputs, parameters, the attention interface, the table of a rope type

@@ -963,6 +963,8 @@ class Tracer(Interpreter):
             if isinstance(op, ast.USub):
                 return self.emit("neg", {"input": value}, node, frame)
             if isinstance(op, ast.Invert):
+                if value.dtype != "bool":
+                    self.fail("FUS301", "fusec follows ~ on truth values only: on numbers it flips bits.", node, frame)
                 return self.emit("invert", {"input": value}, node, frame)
         return super().unary(op, value, node, frame)
 
@@ -1086,6 +1088,8 @@ class Tracer(Interpreter):
         if rest:
             self.fail("FUS302", f"{row.name} is called with more arguments than fusec knows.", node, frame)
         names = {p.lstrip("*") for p in row.params}
+        if row.name in ("sum", "mean"):
+            names.add("dtype")  # a cast of the input, below
         for key, value in kwargs.items():
             key = KEYWORD_ALIASES.get(key, key)
             if key in names:

@@ -58,8 +58,8 @@ def printed(source: Source) -> str:
     lines = [_line(node) for node in graph.nodes if node.id in used]
     lines.append(f"return {_text(graph.logits)}")
     lines += [
-        f"branch {guard.span.line}:{guard.span.col + 1} {'layered ' if guard.layered else ''}{guard.expr}: {guard.outcome}"
-        for guard in graph.guards
+        f"branch {g.span.line}:{g.span.col + 1} {'layered ' if g.layered else ''}{g.expr}: {g.outcome}"
+        for g in graph.guards
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""Every pattern's documented example is true: its input stands in our example model, its output in that model's port."""
+"""Every pattern's documented example is true: its input stands in our example model, its output in the port."""
 
 from __future__ import annotations
 

@@ -37,6 +37,7 @@ class Engines(Server):
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
             "VLLM_PLUGINS": "",
+            "VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS": "1",  # forked workers wait for it to pass
         }
         with self.log.open("w") as log:
             self.process = subprocess.Popen(

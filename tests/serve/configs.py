@@ -30,7 +30,13 @@ FAMILIES: dict[str, Config] = {
         "tie_word_embeddings": True,
     },
     "qwen3": {"num_key_value_heads": 2, "head_dim": 64, "tie_word_embeddings": True},
-    "smollm3": {"num_key_value_heads": 1, "tie_word_embeddings": True},
+    "smollm3": {
+        "num_key_value_heads": 1,
+        "use_sliding_window": True,
+        "sliding_window": 8,
+        "no_rope_layers": [1, 0, 1, 0],
+        "tie_word_embeddings": True,
+    },
     "seed_oss": {"num_key_value_heads": 2, "head_dim": 32, "attention_bias": True, "attention_out_bias": True},
 }
 

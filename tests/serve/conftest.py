@@ -5,6 +5,7 @@ Its modules are importable as ``tests.serve.<module>``.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,15 +18,19 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 import fusec  # noqa: E402
-from fusec.verify.harness import Session, session  # noqa: E402
+from fusec.verify.harness import Session  # noqa: E402
+from fusec.verify.harness.server import Server  # noqa: E402
 from tests.serve.client import Engines  # noqa: E402
 from tests.serve.configs import FAMILIES, config, folder_with  # noqa: E402
 
 
-@pytest.fixture(scope="session")
-def proofs() -> Iterator[Session]:
-    with session() as opened:
-        yield opened
+class _SharedSession(Session):
+    """A session of proofs whose engines start in the process of these tests' own jobs."""
+
+    def __init__(self, work: Path, engines: Engines) -> None:
+        self.path = str(ROOT)
+        self.original = Server("reference", {**os.environ, "PYTHONPATH": self.path}, work)
+        self.engine = engines
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +40,15 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
         yield opened
     finally:
         opened.close()
+
+
+@pytest.fixture(scope="session")
+def proofs(engines: Engines, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    opened = _SharedSession(tmp_path_factory.mktemp("proofs"), engines)
+    try:
+        yield opened
+    finally:
+        opened.original.close()
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from fusec.verify.harness import engine
+from fusec.verify.harness.server import serve
+
 Job = dict[str, Any]
 PROMPTS = ((5, 9, 33, 78, 150, 2, 7, 7, 90, 11, 301, 44, 18, 3, 77, 250, 19), (1, 2, 3, 200, 40))
 
@@ -19,10 +22,7 @@ def start(job: Job) -> Any:
     """An engine for the job's ``model`` with its ``options``."""
     import torch
     from vllm import LLM
-    from vllm.v1.executor import multiproc_executor
 
-    # As the engine does on other devices: a forked worker need not import everything again.
-    multiproc_executor.get_mp_context = lambda: multiprocessing.get_context("fork")
     options = {
         "dtype": "float32",
         "skip_tokenizer_init": True,
@@ -114,7 +114,7 @@ def original_texts(job: Job) -> Job:
 
 
 def attach_recorders(model: Any) -> dict[str, Any]:
-    """In a worker: note what embedding, layers and last norm give from now on; answer which process and parts it has."""
+    """In a worker: note what embedding, layers and last norm give from now on; answer which parts it has."""
     import os
 
     from vllm.distributed import get_pp_group
@@ -155,11 +155,9 @@ def keep_notes(model: Any, work: str) -> None:
 
 def stages(job: Job) -> Job:
     """Generate over the job's number of pipeline stages, with every stage's hidden states kept."""
-    from fusec.verify.harness.engine import make_stage_inputs
-
     llm = start(job)
     if job["options"].get("pipeline_parallel_size", 1) > 1:
-        llm.collective_rpc(make_stage_inputs)
+        llm.collective_rpc(engine.make_stage_inputs)
     answer = {"served_by": llm.apply_model(served_by), "stages": llm.apply_model(attach_recorders)}
     keep_log_probabilities(job, llm, "logprobs")
     llm.apply_model(functools.partial(keep_notes, work=job["work"]))
@@ -235,17 +233,19 @@ def reload(job: Job) -> Job:
 TASKS = {f.__name__: f for f in (tiny, generate, texts, original_texts, stages, load, reload)}
 
 
-def run(job: Job) -> Job:
-    """A job of this module, or one that a proof sends (it names no task)."""
-    if "batches" in job:
-        from fusec.verify.harness import engine
+def prepare() -> None:
+    """Import what every engine needs, and have its workers fork, as the engine does on other devices than the CPU: a
+    forked worker need not import everything again."""
+    engine.prepare()
+    from vllm.v1.executor import multiproc_executor
 
-        return engine.run(job)
-    return TASKS[job["task"]](job)
+    multiproc_executor.get_mp_context = lambda: multiprocessing.get_context("fork")
+
+
+def run(job: Job) -> Job:
+    """A job of this module, or one that a proof sends, which names no task."""
+    return TASKS[job["task"]](job) if "task" in job else engine.run(job)
 
 
 if __name__ == "__main__":
-    from fusec.verify.harness.engine import prepare
-    from fusec.verify.harness.server import serve
-
     serve(prepare, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +10,6 @@ import pytest
 
 from fusec.verify import verify_port
 from fusec.verify.harness import Session
-from fusec.verify.harness.engine import not_compiled
-from tests.serve.client import Engines
-from tests.serve.configs import FAMILIES, config
 
 pytestmark = pytest.mark.engine
 
@@ -20,3 +18,17 @@ def test_compiled_and_in_bfloat16(convert: Callable[[str], Path], proofs: Sessio
     outcome = verify_port(convert("qwen3"), compile=True, dtype="bfloat16", session=proofs)
     assert outcome.passed, outcome.rows
     assert {"compiled", "bfloat16"} <= {row.name for row in outcome.rows}
+
+
+def test_a_port_that_the_engine_does_not_compile_is_caught(
+    convert: Callable[[str], Path], proofs: Session, tmp_path: Path
+) -> None:
+    """The engine only warns, and is slow; with the decorator gone it does, and the check says so."""
+    out = tmp_path / "port"
+    shutil.copytree(convert("qwen3"), out)
+    (file,) = out.glob("*/modeling_*.py")
+    text = file.read_text(encoding="utf-8")
+    assert text.count("@support_torch_compile\n") == 1
+    file.write_text(text.replace("@support_torch_compile\n", ""), encoding="utf-8")
+    outcome = verify_port(out, compile=True, session=proofs)
+    assert [row.name for row in outcome.rows if not row.passed] == ["compiled"]

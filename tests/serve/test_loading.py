@@ -144,9 +144,7 @@ def test_head_and_embedding(answers: dict[str, dict[str, Any]], tied: bool, head
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_loading_again_is_as_loading_afresh(
-    tied: bool, port: Path, engines: Engines, tmp_path: Path
-) -> None:
+def test_loading_again_is_as_loading_afresh(tied: bool, port: Path, engines: Engines, tmp_path: Path) -> None:
     """From a folder, and as a trainer sends them: all at once."""
     folders = {name: tmp_path / name / "tiny" for name in ("first", "reloaded", "sent")}
     for seed, folder in enumerate(folders.values()):

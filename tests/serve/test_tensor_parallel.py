@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -93,8 +94,8 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("case", "sentence"),
     [
         ("heads", r"attention heads \(4\) must be divisible by tensor parallel size \(3\)"),  # the engine's own
-        ("kv heads", r"3 key/value heads cannot be dealt out to 2"),
-        ("intermediate size", r"intermediate size 255 cannot be dealt out to 2"),
+        ("kv heads", r"ValueError: tensor_parallel_size 2 cannot work: 3 key/value heads cannot be dealt out to it"),
+        ("intermediate size", r"ValueError: tensor_parallel_size 2 cannot work: 255 .*cannot be dealt out to it"),
     ],
 )
 def test_the_engine_says_why_not(
@@ -105,6 +106,4 @@ def test_the_engine_says_why_not(
     options = {"tensor_parallel_size": IMPOSSIBLE[case][1], "load_format": "dummy"}
     with pytest.raises(JobFailed) as refused:
         engines.do("generate", out, model=str(model), options=options)
-    import re
-
     assert re.search(sentence, refused.value.log), refused.value.log[-2000:]

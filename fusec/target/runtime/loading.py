@@ -18,6 +18,9 @@ logger = init_logger(__name__)
 
 Weights = Iterable[tuple[str, torch.Tensor]]
 
+# What the engine's loader passes over without a word where the model has no place for it.
+PASSED_OVER = (".bias", "inv_freq", "cos_cached", "sin_cached")
+
 
 class CompleteLoader:
     """Loads a model's weights; the first time, all of them. Made at the end of the model's `__init__`.
@@ -57,6 +60,9 @@ class CompleteLoader:
         if missing and self.expect_all:
             raise ValueError(f"the checkpoint has no {', '.join(sorted(missing))}")
         self.expect_all = False
+        skipped = sorted(name for name in seen if _is_passed_over(model, name))
+        if skipped:
+            logger.info("Left out, since this model has no parameter of that name: %s", ", ".join(skipped))
         return loaded
 
     def _for_tied_head(
@@ -106,3 +112,19 @@ def _noting(weights: Weights, seen: set[str]) -> Iterator[tuple[str, torch.Tenso
     for name, tensor in weights:
         seen.add(name)
         yield name, tensor
+
+
+def _is_passed_over(model: nn.Module, name: str) -> bool:
+    """Whether the checkpoint's tensor `name` is none that `model` or another pipeline stage has."""
+    if not name.endswith(PASSED_OVER):
+        return False
+    *path, leaf = name.split(".")
+    module: nn.Module | None = model
+    for part in path:
+        packed = next((own for own, parts in model.packed_modules_mapping.items() if part in parts), part)
+        module = getattr(module, packed, None)
+        if isinstance(module, PPMissingLayer):
+            return False
+        if module is None:
+            return True
+    return getattr(module, leaf, None) is None

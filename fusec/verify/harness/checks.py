@@ -22,7 +22,6 @@ from .server import NoAnswer, Server
 from .shrink import ORIGINAL_POSITIONS, VOCABULARY, rope_tables
 
 SEED = 0
-NEW_TOKENS = 10
 NEEDED = ("torch", "transformers", "safetensors", "vllm")
 
 # The batches of a plain proof, by the number of the sequence: two whole prompts in one step; a prompt longer than a
@@ -34,12 +33,13 @@ LONGEST = 2
 
 @dataclass(frozen=True)
 class Lengths:
-    """Prompt lengths, the most tokens of a step (at least the first two together, less than the third) and the longest
-    sequence. No length is a multiple of a block; all are longer than a shrunk config's window."""
+    """Prompt lengths, the most tokens of a step (at least the first two together, less than the third), the longest
+    sequence and the number of new tokens. All prompts are longer than a shrunk config's window."""
 
     prompts: tuple[int, int, int]
     step: int
     model: int
+    new: int = 10
 
 
 USUAL = Lengths((40, 23, 100), 64, 128)
@@ -48,7 +48,7 @@ USUAL = Lengths((40, 23, 100), 64, 128)
 BEYOND = Lengths((80, 70, 200), 160, 256)
 WITHIN = Lengths((40, 23, 51), ORIGINAL_POSITIONS, ORIGINAL_POSITIONS)
 # Real vocabularies are hundreds of times larger, and the engine hands over every value as a Python number.
-REAL = Lengths((24, 13, 48), 40, 64)
+REAL = Lengths((24, 13, 48), 40, 64, 5)
 SWITCHING_ROPES = ("longrope", "su")
 
 
@@ -85,9 +85,9 @@ class Row:
 class Outcome:
     """All checks of one proof.
 
-    ``port`` is the class that ran; ``own_difference`` how far the original's eager and sdpa attention are apart
-    (``own_note`` says why where that could not be measured); ``logit_std`` the standard deviation of the original's
-    logits over the vocabulary; ``seconds`` what each part took.
+    ``port`` is the class that ran; ``own_difference`` how far the original's eager and sdpa attention are apart, and
+    with a checkpoint's own weights how far both are from float64 (``own_note`` says what of it could not be measured);
+    ``logit_std`` the standard deviation of the original's logits over the vocabulary; ``seconds`` what each part took.
     """
 
     rows: tuple[Row, ...]
@@ -273,9 +273,10 @@ class _Proof:
             "code": str(request.code.resolve()) if request.code else None,
             "source": [str(request.source[0].resolve()), request.source[1]] if request.source else None,
             "prompts": prompts,
-            "new_tokens": NEW_TOKENS,
+            "new_tokens": lengths.new,
             "record": LONGEST,
             "bfloat16": request.bfloat16,
+            "real": request.model is not None,
             "trust_remote_code": request.trust_remote_code,
             "seed": request.seed,
         }
@@ -319,7 +320,7 @@ class _Proof:
             name=name.replace(" ", "-"),
             model=original.model,
             batches=tuple(tuple(original.prompts[i] for i in batch) for batch in batches),
-            new_tokens=NEW_TOKENS,
+            new_tokens=original.lengths.new,
             work=str(self.work),
             token_budget=original.lengths.step,
             max_model_len=original.lengths.model,

@@ -33,8 +33,8 @@ class Divergence:
             return "no module has the same name in both"
         if self.module is None:
             return (
-                f"all {self.compared} places that can be compared agree: "
-                "the difference is after them, on the way from the last hidden state to the logits"
+                f"all {self.compared} places that can be compared agree to {TOLERANCE:.0e} of their largest value: "
+                "the difference is after them, on the way from the last hidden state to the logits, or no larger"
             )
         return f"the first module that differs is {self.module} (its {self.side}, by {self.difference:.3g})"
 

@@ -7,6 +7,7 @@ itself, and a bfloat16 run how far that dtype takes it.
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +33,20 @@ def load(folder: Path, dtype: torch.dtype, attention: str, code: Code) -> Any:
 def log_probabilities(model: Any, tokens: list[int]) -> np.ndarray:
     """float32 ``[len(tokens), vocabulary]``: row i is the distribution of token i + 1 after the first i + 1 tokens."""
     with torch.inference_mode():
-        logits = model(torch.tensor([tokens]), use_cache=False).logits[0].float()
-    return np.asarray(torch.log_softmax(logits, dim=-1).numpy())
+        logits = model(torch.tensor([tokens]), use_cache=False).logits[0]
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+    return np.asarray(torch.log_softmax(logits, dim=-1).float().numpy())
 
 
-def greedy(model: Any, prompt: list[int], new_tokens: int) -> list[int]:
-    """The greedy continuation of ``prompt``, each token from a run over everything before it."""
+def greedy(model: Any, prompt: list[int], new_tokens: int) -> tuple[list[int], np.ndarray]:
+    """The greedy continuation of ``prompt``, each token from a run over everything before it; and the
+    log-probabilities of the last of these runs, whose input is everything but the last new token."""
     tokens = list(prompt)
+    rows = np.empty(0)
     for _ in range(new_tokens):
-        tokens.append(int(log_probabilities(model, tokens)[-1].argmax()))
-    return tokens[len(prompt) :]
+        rows = log_probabilities(model, tokens)
+        tokens.append(int(rows[-1].argmax()))
+    return tokens[len(prompt) :], rows
 
 
 def prepare() -> None:
@@ -70,19 +75,19 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
 
     model = load(model_folder, torch.float32, "eager", code)
     continuations = [greedy(model, prompt, job["new_tokens"]) for prompt in prompts]
-    # The last token generated is never an input.
-    inputs = [[*prompt, *more][:-1] for prompt, more in zip(prompts, continuations, strict=True)]
+    arrays: dict[str, np.ndarray] = {}
+    inputs: list[list[int]] = []
+    for index, (prompt, (new, rows)) in enumerate(zip(prompts, continuations, strict=True)):
+        arrays[f"logprobs_{index}"], arrays[f"tokens_{index}"] = rows, np.array(new)
+        inputs.append([*prompt, *new][:-1])  # the last token generated is never an input
+
     recorded = prompts[job["record"]]
     with layers.recording(model, len(recorded)) as recorder:
         log_probabilities(model, recorded)
     layers.save(work / f"{job['name']}.layers.npz", recorder.values)
 
-    arrays: dict[str, np.ndarray] = {}
-    for index, tokens in enumerate(inputs):
-        arrays[f"logprobs_{index}"] = log_probabilities(model, tokens)
-        arrays[f"tokens_{index}"] = np.array(continuations[index])
     std = float(np.mean([arrays[f"logprobs_{index}"].std(axis=-1).mean() for index in range(len(inputs))]))
-    own, own_note = _own_difference(model_folder, code, inputs, arrays)
+    own, own_note = _own_difference(model_folder, code, inputs, arrays, exact=job["real"])
     if job["bfloat16"]:
         low = load(model_folder, torch.bfloat16, "eager", code)
         for index, tokens in enumerate(inputs):
@@ -91,7 +96,6 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     np.savez(work / f"{job['name']}.npz", allow_pickle=False, **arrays)
     return {
         "model": str(model_folder),
-        "continuations": continuations,
         "own_difference": own,
         "own_note": own_note,
         "logit_std": std,
@@ -99,14 +103,20 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own_difference(
-    folder: Path, code: Code, inputs: list[list[int]], arrays: dict[str, np.ndarray]
+    folder: Path, code: Code, inputs: list[list[int]], arrays: dict[str, np.ndarray], exact: bool
 ) -> tuple[float, str]:
-    try:
-        model = load(folder, torch.float32, "sdpa", code)
-    except (ValueError, ImportError) as error:  # how transformers says that a class has no such attention
-        return 0.0, f"the original has no sdpa attention ({error})"
+    """How far the original is from itself: between its eager and sdpa attention in float32 and, if ``exact``, of both
+    from float64. Real weights have outliers that the two attentions treat alike but another order of sums does not."""
+    runs = [[arrays[f"logprobs_{index}"] for index in range(len(inputs))]]
+    notes = []
+    for dtype, attention in ((torch.float32, "sdpa"), (torch.float64, "eager"))[: 2 if exact else 1]:
+        try:
+            model = load(folder, dtype, attention, code)
+            runs.append([log_probabilities(model, tokens) for tokens in inputs])
+        except (ValueError, ImportError, RuntimeError) as error:  # no such attention, or a dtype that it cannot mix
+            notes.append(f"the original does not run with {attention} attention in {dtype} ({error})")
     largest = 0.0
-    for index, tokens in enumerate(inputs):
-        difference = np.abs(log_probabilities(model, tokens) - arrays[f"logprobs_{index}"])
-        largest = max(largest, float(np.nan_to_num(difference, nan=0.0).max()))
-    return largest, ""
+    for left, right in itertools.combinations(runs, 2):
+        for ours, theirs in zip(left, right, strict=True):
+            largest = max(largest, float(np.nan_to_num(np.abs(ours - theirs), nan=0.0).max()))
+    return largest, "; ".join(notes)
