@@ -109,11 +109,11 @@ def convert(
     if stop_after == "match":
         return result(shown.show_matches(lowering))
     with stage("plan"):
-        variants, why = explore(graph, config, lambda c: variant(checkpoint, c, loaded))
+        variants, why, fixed = explore(graph, config, lambda c: variant(checkpoint, c, loaded))
     with stage("rewrite"):
         written, served = write(lowering, variants, checkpoint)
         unsaid = tuple(c for made in (lowering, *(v.made for v in served)) for c in made.matches.checks)
-        checks = tuple(dict.fromkeys((*open_checks(graph, config, served, why), *unsaid)))
+        checks = tuple(dict.fromkeys((*open_checks(graph, config, served, why), *fixed, *unsaid)))
         layers = len(lowering.matches.decoder.calls) if lowering.matches.decoder else 0
         plan = parallel_plan(written.layouts, layers)
     if not plan.tp_sizes:

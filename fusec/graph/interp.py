@@ -540,6 +540,8 @@ class Interpreter:
 
     def set_item(self, obj: Any, key: Any, value: Any, node: ast.AST, frame: Frame) -> None:
         target = plain(obj)
+        if type(obj) is Sym and (not isinstance(target, dict) or deep_plain(target.get(key)) != deep_plain(value)):
+            self.fail("FUS401", f"The source changes {obj.expr}; the port would read it unchanged.", node, frame)
         if isinstance(target, dict | list):
             target[deep_plain(key)] = value
         elif isinstance(target, Instance) and (method := self.method(target, "__setitem__")) is not None:
@@ -658,7 +660,7 @@ class Interpreter:
             value = fn(a, b)
         except (TypeError, ArithmeticError, ValueError) as error:
             raise Raised(error, node, self.span(node, frame.scope)) from None
-        if type(left) is Sym or type(right) is Sym:
+        if (type(left) is Sym or type(right) is Sym) and not isinstance(value, list | tuple):
             return self._sym_binary(op, text, left, right, value)
         return value
 

@@ -204,7 +204,7 @@ class Tracer(Interpreter):
         forward = self.class_attribute(cls, "forward")
         if not isinstance(forward, Function):
             raise refuse("FUS103", f"{architecture} has no forward.", self.place(cls.node, scope))
-        known = {
+        known: dict[str, Any] = {
             "input_ids": input_ids,
             "position_ids": positions,
             "use_cache": False,
@@ -212,6 +212,10 @@ class Tracer(Interpreter):
             "output_hidden_states": False,
             "return_dict": True,
         }
+        cache = Instance(External("cache"))
+        cache.attrs["update"] = NativeFunction("update", lambda key, value, *a, **k: (key, value))
+        cache.attrs["get_seq_length"] = NativeFunction("get_seq_length", lambda *a, **k: 0)
+        known["past_key_values"] = cache
         accepted = {a.arg for a in (*forward.node.args.args, *forward.node.args.kwonlyargs)}
         kwargs = {k: v for k, v in known.items() if k in accepted}
         result = self.call_function(forward, [root], kwargs, forward.node, frame)
@@ -245,7 +249,7 @@ class Tracer(Interpreter):
         while stack:
             path, module = stack.pop()
             if id(module) in seen:
-                continue
+                raise refuse("FUS403", f"{path} is the same module as {module.path}, which the port cannot express.")
             seen.add(id(module))
             module.path = path
             for name, child in children(module):
@@ -360,6 +364,18 @@ class Tracer(Interpreter):
             if value.tensor.node.op == "parameter":
                 value.tensor.node.args["name"] = name
                 value.tensor.node.args["owner"] = obj
+        if isinstance(obj, Instance) and isinstance(obj.cls, External):
+            if obj.cls.path == "config" and not name.startswith("_"):
+                held = self._config_attribute(obj, name)
+                if held is _MISSING or deep_plain(held) != deep_plain(value):
+                    self.fail(
+                        "FUS401", f"The source changes config.{name}; the port would read it unchanged.", node, frame
+                    )
+                return
+            if obj.cls.path.startswith("torch.nn.") and name in ("weight", "bias"):
+                self.fail("FUS403", "The source shares or replaces a layer's parameter by hand.", node, frame)
+        if name == "forward" and isinstance(obj, Instance) and is_module(obj):
+            self.fail("FUS301", "The source replaces the forward of an object.", node, frame)
         super().set_attribute(obj, name, value, node, frame)
 
     def missing_attribute(self, obj: Any, name: str, node: ast.AST, frame: Frame) -> Any:
@@ -429,7 +445,7 @@ class Tracer(Interpreter):
             if name == "ACT2CLS":
                 return NativeFunction(name, lambda *a, **k: self._activation(key, node, frame))
             if name == "ROPE_INIT_FUNCTIONS":
-                return NativeFunction(name, lambda *a, **k: self._rope_init(key, node, frame))
+                return NativeFunction(name, lambda *a, **k: self._rope_init(key, a, k, node, frame))
         return super().external_item(obj, key, node, frame)
 
     def _activation(self, key: Any, node: ast.AST, frame: Frame) -> Instance:
@@ -438,7 +454,15 @@ class Tracer(Interpreter):
         made.ctor = Ctor({"kind": key}, None, frame.scope, self.span(node, frame.scope))
         return made
 
-    def _rope_init(self, kind: Any, node: ast.AST, frame: Frame) -> tuple[Tensor, Sym]:
+    def _rope_init(
+        self, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: ast.AST, frame: Frame
+    ) -> tuple[Tensor, Sym]:
+        """The table of a rope type, for the config itself; other arguments would make another table."""
+        given = {**dict(zip(("config", "device", "seq_len", "layer_type"), args, strict=False)), **kwargs}
+        given = {k: v for k, v in given.items() if plain(v) is not None and k != "device"}
+        named = given.pop("config", None)
+        if given or not (isinstance(named, Instance) and named.attrs.get("__config__") is self.config_facts):
+            self.fail("FUS404", "This table of a rope type is not made from the config alone.", node, frame)
         config = self.config_facts
         dim = config["head_dim"] if config.get("head_dim") else None
         if dim is None and "hidden_size" in config:

@@ -29,6 +29,8 @@ class Assign:
     needs: tuple[str, ...] = ()
     last: bool = False
     """Stands after all that the source sets."""
+    expects: tuple[tuple[str, Any], ...] = ()
+    """What arguments of the constructor (``arg0``... or by keyword) must come to, as the source has it."""
 
 
 RANK_ATTRIBUTES = frozenset({"num_heads", "num_kv_heads", "q_size", "kv_size"})

@@ -60,16 +60,29 @@ class Variant:
 
 def explore(
     base: Graph, config: Config, compile_variant: Callable[[Config], tuple[Any, Graph]]
-) -> tuple[tuple[Variant, ...], dict[Span, str]]:
-    """Compile variants for the outcomes that ``base`` does not show; also says why others do not compile.
+) -> tuple[tuple[Variant, ...], dict[Span, str], tuple[FoldedCheck, ...]]:
+    """Compile variants for the outcomes that ``base`` does not show; also says why others do not compile,
+    and what the port takes for granted because of that.
 
     ``compile_variant`` raises FusecError for a config that cannot be compiled."""
     seen = {span: set(found) for span, found in branches(base).items()}
     accepted: list[Variant] = []
     failed: dict[Span, str] = {}
+    fixed: list[FoldedCheck] = []
     tried: set[str] = set()
     queue = [(Branch(span, expr), config) for span, found in branches(base).items() for expr in found.values()]
     asked = {b for b, _ in queue}
+    for variant in grouped(config):  # grouped attention shows what one kv head, or as many as heads, would hide
+        try:
+            made, graph = compile_variant(variant)
+        except FusecError as error:
+            kv = config.canonical("num_key_value_heads")
+            reason = f"grouped heads cannot be compiled: {error.diagnostics[0].message}"
+            fixed.append(FoldedCheck(f"config.{kv}", config[kv], reason))
+            continue
+        accepted.append(Variant(made, graph))
+        for span, found in branches(graph).items():
+            seen.setdefault(span, set()).update(found)
     budget = LIMIT
     while queue and budget:
         branch, start = queue.pop(0)
@@ -94,7 +107,7 @@ def explore(
                 queue += [(b, variant) for b in fresh]
             if len(seen[branch.span]) == 2:
                 break
-    return tuple(accepted), failed
+    return tuple(accepted), failed, tuple(fixed)
 
 
 def open_checks(
@@ -112,6 +125,13 @@ def open_checks(
                 check = folded(Branch(span, expr), outcome, why.get(span))
                 checks[check.expression] = check
     return tuple(checks.values())
+
+
+def grouped(config: Config) -> Iterator[Config]:
+    """The config with two key/value heads for at least twice as many query heads, where it is not of that kind."""
+    heads, kv = config.get("num_attention_heads"), config.get("num_key_value_heads")
+    if isinstance(heads, int) and isinstance(kv, int) and heads % 2 == 0 and heads > 2 and kv in (1, heads):
+        yield shrunk(with_values(config, {config.canonical("num_key_value_heads"): 2}))
 
 
 def settled(branch: Branch, config: Config) -> bool:
@@ -164,7 +184,8 @@ def with_values(config: Config, values: Mapping[str, Any]) -> Config:
 def shrunk(config: Config) -> Config:
     """The same config with few layers."""
     name = config.canonical("num_hidden_layers")
-    if name not in config.values or config.values[name] <= VARIANT_LAYERS:
+    count = config.values.get(name)
+    if not isinstance(count, int) or count <= VARIANT_LAYERS:
         return config
     return replace(config, values={**config.values, name: VARIANT_LAYERS})
 

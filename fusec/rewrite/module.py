@@ -35,6 +35,7 @@ from fusec.rewrite.classes import (
 from fusec.rewrite.lower import Body, Lowering
 from fusec.rewrite.skeleton import decoder_class, head_class
 from fusec.rewrite.types import Change
+from fusec.rewrite.validate import validate_init
 from fusec.target.symbols import SYMBOLS
 
 LOCAL_SYMBOLS = {"get_rotary": ".rotary", "CompleteLoader": ".loading", "check_tensor_parallel": ".parallel"}
@@ -195,6 +196,12 @@ class _Writer:
             if isinstance(base, ClassValue):
                 self._trees(base.scope)
         init = render_init(source, plan, reads_of(forward), self.modules[part.cls.scope.file])
+        place = Place(part.cls.scope.file, part.cls.node.lineno)
+        for low, other in part.bodies:
+            assert other.frame.module is not None
+            assigns = [a for u in other.units for a in u.init]
+            reads = reads_of(forward) - {n for n, _ in children(other.frame.module)} - set(plan.assigns)
+            validate_init(init, low, other.frame.module, reads, assigns, place)
         for unit in body.units:
             self.symbols |= set(unit.symbols)
         for statement in body.statements:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from fusec.diagnostics import refuse
+from fusec.diagnostics import Place, refuse
 from fusec.graph.values import Instance, Sym, Tensor
 from fusec.match.sites import place_of
 from fusec.match.text import attribute_of
@@ -286,19 +286,28 @@ def _config_text(owner: Instance, child: Instance, name: str) -> str:
 
 
 def _layer_count(decoder: Decoder) -> str:
+    """The length of a layer list that is ``[Layer(...) for i in range(length)]``."""
     held = decoder.frame.module.attrs[decoder.layers] if decoder.frame.module else None
     assert isinstance(held, Instance)
     node = held.ctor.node if held.ctor else None
-    if node is not None:
-        for call in ast.walk(node):
-            if (
-                isinstance(call, ast.Call)
-                and isinstance(call.func, ast.Name)
-                and call.func.id == "range"
-                and len(call.args) == 1
-            ):
-                return ast.unparse(call.args[0])
-    raise refuse("FUS401", "The layer list is not built by a comprehension over range(...).")
+    built = node.args[0] if node is not None and len(node.args) == 1 else None
+    if isinstance(built, ast.ListComp | ast.GeneratorExp) and len(built.generators) == 1:
+        loop = built.generators[0]
+        counted = loop.iter
+        if (
+            isinstance(counted, ast.Call)
+            and isinstance(counted.func, ast.Name)
+            and counted.func.id == "range"
+            and len(counted.args) == 1
+            and not loop.ifs
+        ):
+            return ast.unparse(counted.args[0])
+    place = (
+        Place(held.ctor.span.file, held.ctor.span.line, held.ctor.span.col + 1)
+        if held.ctor and held.ctor.span
+        else None
+    )
+    raise refuse("FUS401", "The layers are not built as [Layer(...) for i in range(number)].", place)
 
 
 def _layer_text(decoder: Decoder, extra: tuple[str, ...]) -> str:
@@ -306,18 +315,24 @@ def _layer_text(decoder: Decoder, extra: tuple[str, ...]) -> str:
     layer = decoder.calls[0].module
     assert layer is not None
     assert layer.ctor is not None
-    assert layer.ctor.node is not None
-    call = layer.ctor.node
-    values = dict(zip(layer.ctor.arguments, layer.ctor.arguments.values(), strict=True))
-    order = list(values)
+    call, span = layer.ctor.node, layer.ctor.span
+    assert call is not None
+    place = Place(span.file, span.line, span.col + 1) if span else None
+    values = list(layer.ctor.arguments.items())
+    by_name = dict(values)
 
     def text(node: ast.expr, value: object) -> str:
         if type(value) is Sym and value.expr == "layer_idx" and isinstance(node, ast.Name):
             return "extract_layer_index(prefix)"
+        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        if not names <= {"config"} or (type(value) is Sym and value.layered):
+            raise refuse(
+                "FUS401", f"A layer is built with {ast.unparse(node)}, which the port does not have there.", place
+            )
         return ast.unparse(node)
 
-    arguments = [text(a, values.get(order[i])) for i, a in enumerate(call.args)]
-    arguments += [f"{k.arg}={text(k.value, values.get(k.arg or ''))}" for k in call.keywords if k.arg]
+    arguments = [text(a, values[i][1]) for i, a in enumerate(call.args)]
+    arguments += [f"{k.arg}={text(k.value, by_name.get(k.arg))}" for k in call.keywords if k.arg]
     arguments += ["prefix=prefix" if name == "prefix" else f"{name}={name}" for name in extra]
     return f"{layer.class_name}({', '.join(arguments)})"
 

@@ -76,6 +76,7 @@ def find(ctx, matches, pattern):
             arguments.append(f"per_layer_sliding_window={window}")
         arguments.append('prefix=f"{prefix}.attn"')
         output = node.outputs[0]
+        expects = (("arg2", scale), *((("per_layer_sliding_window", window_of(ctx, site)),) if window else ()))
         yield Unit(
             pattern.name,
             owner,
@@ -86,7 +87,11 @@ def find(ctx, matches, pattern):
             hints=("attn_output",),
             init=(
                 Assign(
-                    "attn", f"Attention({', '.join(arguments)})", (), ("cache_config", "quant_config", "prefix"), True
+                    "attn",
+                    f"Attention({', '.join(arguments)})",
+                    needs=("cache_config", "quant_config", "prefix"),
+                    last=True,
+                    expects=expects,
                 ),
             ),
             symbols=("Attention",),

@@ -68,7 +68,7 @@ def find(ctx, matches, pattern):
                 (ctx.raw_base(norm.input),),
                 (norm.output,),
                 (f"{{out0}} = self.{attr}({{in0}}.unflatten(-1, (self.{heads}, self.head_dim))).flatten(-2)",),
-                init=(Assign(attr, constructor, (attr,)),),
+                init=(Assign(attr, constructor, (attr,), expects=(("arg0", size), ("eps", norm.eps))),),
                 layouts=(Layout(attr, "replicated", None, (attr,)),),
                 symbols=("RMSNorm",),
                 what=f"{attr} normalises each head on its own rank",

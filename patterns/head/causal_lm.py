@@ -61,6 +61,8 @@ def check_tying(ctx, matches, name):
     """The port ties where the config says so; a source that cannot tie must meet no such config."""
     tied = ctx.class_attribute(ctx.graph.root, "_tied_weights_keys")
     if not tied or name not in tied:
+        if ctx.graph.config.get("tie_word_embeddings"):
+            raise refuse("FUS401", f"The config ties {name} to the embedding, but the source does not say that it can.")
         matches.checks.append(
             FoldedCheck("bool(config.tie_word_embeddings)", False, f"the source does not tie {name} to the embedding")
         )

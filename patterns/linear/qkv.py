@@ -91,7 +91,14 @@ def find(ctx, matches, pattern):
             f"QKVParallelLinear({hidden}, {head}, {total(q[1])}, {total(k[1])}, "
             f'bias={next(iter(bias))}, quant_config=quant_config, prefix=f"{{prefix}}.{name}")'
         )
-        setup = [Assign(name, text, attrs, ("quant_config", "prefix"))]
+        expects = (
+            ("arg0", nodes[0].args["input"].shape[-1].value),
+            ("arg1", q[3].value),
+            ("arg2", q[1].value),
+            ("arg3", k[1].value),
+            ("bias", bool(biases[0])),
+        )
+        setup = [Assign(name, text, attrs, ("quant_config", "prefix"), expects=expects)]
         if head != "self.head_dim":
             setup.insert(0, Assign("head_dim", head))
         setup += [

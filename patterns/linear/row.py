@@ -59,6 +59,12 @@ def check_layout(ctx, node, source):
         raise refuse("FUS401", "The heads of the attention output are reordered before the projection.", place_of(node))
 
 
+def expected(node):
+    """What the engine's layer must be built with."""
+    sizes = node.args["weight"].shape
+    return (("arg0", sizes[1].value), ("arg1", sizes[0].value), ("bias", node.args.get("bias") is not None))
+
+
 def unit(ctx, pattern, node, source, axis):
     owner = ctx.owner(node)
     layer = node.args["module"]
@@ -78,7 +84,7 @@ def unit(ctx, pattern, node, source, axis):
         (source,),
         (node.outputs[0],),
         (f"{{out0}}, _ = self.{attr}({{in0}})",),
-        init=(Assign(attr, text, (attr,), ("quant_config", "prefix")),),
+        init=(Assign(attr, text, (attr,), ("quant_config", "prefix"), expects=expected(node)),),
         layouts=(Layout(attr, "row", axis, (attr,), (source.shape[2].value,)),),
         symbols=("RowParallelLinear",),
         what=f"{attr} is row-parallel",

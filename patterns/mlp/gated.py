@@ -98,8 +98,18 @@ def units(ctx, pattern, down, product, parts, kind):
         tmps=("gate_up",),
         hints=("{in0}",),
         init=(
-            Assign(name, gate_up, attrs, ("quant_config", "prefix")),
-            Assign(act, f"get_act_and_mul_fn({value_text(kind)})", (act,)),
+            Assign(
+                name,
+                gate_up,
+                attrs,
+                ("quant_config", "prefix"),
+                expects=(
+                    ("arg0", parts[0].args["input"].shape[-1].value),
+                    ("arg1", [p.outputs[0].shape[-1].value for p in parts]),
+                    ("bias", biases[0]),
+                ),
+            ),
+            Assign(act, f"get_act_and_mul_fn({value_text(kind)})", (act,), expects=(("arg0", kind),)),
         ),
         drops=attrs,
         stacked=tuple(Stacked(a, name, i) for i, a in enumerate(attrs)),
@@ -121,7 +131,19 @@ def units(ctx, pattern, down, product, parts, kind):
         (down.outputs[0],),
         (f"{{out0}}, _ = self.{down_attr}({{in0}})",),
         hints=("output",),
-        init=(Assign(down_attr, row, (down_attr,), ("quant_config", "prefix")),),
+        init=(
+            Assign(
+                down_attr,
+                row,
+                (down_attr,),
+                ("quant_config", "prefix"),
+                expects=(
+                    ("arg0", product.shape[-1].value),
+                    ("arg1", down.outputs[0].shape[-1].value),
+                    ("bias", down.args.get("bias") is not None),
+                ),
+            ),
+        ),
         layouts=(Layout(down_attr, "row", "intermediate", (down_attr,), (product.shape[-1].value,)),),
         symbols=("RowParallelLinear",),
         what=f"{down_attr} is row-parallel",

@@ -89,11 +89,16 @@ def unit(owner, norm):
         (norm.input,),
         (norm.output,),
         (f"{{out0}} = self.{attr}({{in0}})",),
-        init=(Assign(attr, constructor(owner.module, norm), (attr,)),),
+        init=(Assign(attr, constructor(owner.module, norm), (attr,), expects=expected(norm)),),
         layouts=(Layout(attr, "replicated", None, (attr,)),),
         symbols=("RMSNorm",),
         what=f"{norm.module.class_name} is the engine's RMSNorm",
     )
+
+
+def expected(norm):
+    """What the engine's norm must be built with."""
+    return (("arg0", norm.input.shape[-1].value), ("eps", norm.eps))
 
 
 def constructor(owner, norm):

@@ -21,6 +21,7 @@ import numpy as np
 from fusec.diagnostics import refuse
 from fusec.graph.axes import BATCH, SEQ
 from fusec.graph.tracer import ROPE_SCALE
+from fusec.graph.values import Sym
 from fusec.match.sites import place_of, sites
 from fusec.match.text import attribute_of, size_text
 from fusec.match.unit import Assign, Unit
@@ -90,7 +91,14 @@ def find(ctx, matches, pattern):
             (q.output, k.output),
             ("{out0}, {out1} = self.rotary_emb(positions, {in0}, {in1})",),
             hints=("query", "key"),
-            init=(Assign("rotary_emb", f"get_rotary({', '.join(arguments)})", last=True),),
+            init=(
+                Assign(
+                    "rotary_emb",
+                    f"get_rotary({', '.join(arguments)})",
+                    last=True,
+                    expects=(("arg1", head_size.value),),
+                ),
+            ),
             symbols=("get_rotary",),
             needs_positions=True,
             what=f"rotary embedding, {'half-split' if neox else 'interleaved'} pairing over {width} elements of a head",
@@ -132,7 +140,7 @@ def confirm(ctx, rotation, site):
                 continue
             expected = rotate(x, positions, unique, width, neox, seq_axis, ROPE_SCALE if tables else 1.0)
             if expected.shape == got.shape and np.allclose(expected, got, rtol=1e-9, atol=1e-9):
-                check_frequencies(ctx, unique, width, bool(tables), place)
+                check_frequencies(ctx, unique, width, [given[id(n.outputs[0])] for n in tables], place)
                 return neox, width
     raise refuse(
         "FUS404",
@@ -146,6 +154,11 @@ def check_type(ctx, matches, rotation, site):
     """The port's table follows the rope type. A source that never asks for it has the plain table for
     every config; one that takes the types' own tables must also update them as transformers does."""
     nodes = upstream_nodes(ctx, rotation.tables)
+    for n in nodes:
+        if n.op == "rope_init":
+            kind = n.args["rope_type"]
+            if type(kind) is not Sym or "rope_type" not in kind.expr:
+                raise refuse("FUS404", "The table is of a rope type that the config does not name.", place_of(n))
     if any(n.op == "rope_init" for n in nodes):
         frames = [n.frame for n in nodes if n.op in ("cos", "sin")]
         if not any("dynamic_rope_update" in d for f in frames if f.func is not None for d in f.func.decorators):
@@ -203,8 +216,14 @@ def rotate(x, positions, frequencies, width, neox, seq_axis, scale):
 
 
 def check_frequencies(ctx, frequencies, width, opaque, place):
-    """The plain table must be theta^(-2i/width) for the config's theta; others are the rope type's own."""
+    """The plain table must be theta^(-2i/width) for the config's theta; that of a rope type must be used as it is."""
     if opaque:
+        if (
+            len(opaque) != 1
+            or frequencies.shape != opaque[0].shape
+            or not np.allclose(frequencies, opaque[0], rtol=1e-12)
+        ):
+            raise refuse("FUS404", "The rotation does not use the table of its rope type as it is.", place)
         return
     parameters = ctx.graph.config.get("rope_parameters", {})
     theta = (parameters or {}).get("rope_theta")

@@ -48,6 +48,8 @@ class Edit:
     renames: tuple[tuple[str, str], ...]
     hunks: tuple[tuple[str, str], ...]
     expected: tuple[tuple[str, str], ...]
+    other: dict[str, Any] | None = None
+    """A second config (see two_configs.txt)."""
 
     def expectations(self, verb: str) -> tuple[str, ...]:
         return tuple(rest for word, rest in self.expected if word == verb)
@@ -75,6 +77,7 @@ def read_edits(name: str) -> dict[str, Edit]:
 def _edit(lines: list[str]) -> Edit:
     name = lines[0].strip("[]")
     config: dict[str, Any] = {}
+    other: dict[str, Any] | None = None
     declared, renames, expected, what = [], [], [], []
     hunks: list[tuple[list[str], list[str]]] = []
     previous = ""
@@ -94,6 +97,8 @@ def _edit(lines: list[str]) -> Edit:
             expected.append((verb, argument))
         elif line.startswith("config: "):
             config.update(json.loads(line.removeprefix("config: ")))
+        elif line.startswith("other: "):
+            other = json.loads(line.removeprefix("other: "))
         elif line.startswith("declare: "):
             declared.append(line.removeprefix("declare: "))
         elif line.startswith("rename: "):
@@ -102,10 +107,10 @@ def _edit(lines: list[str]) -> Edit:
         elif line.strip():
             what.append(line)
         previous = mark
-    assert expected, f"{name} expects nothing"
-    assert hunks or renames or config, f"{name} changes nothing"
+    assert expected or other, f"{name} expects nothing"
+    assert hunks or renames or config or other, f"{name} changes nothing"
     pairs = tuple(("".join(f"{x}\n" for x in old), "".join(f"{x}\n" for x in new)) for old, new in hunks)
-    return Edit(name, " ".join(what), config, tuple(declared), tuple(renames), pairs, tuple(expected))
+    return Edit(name, " ".join(what), config, tuple(declared), tuple(renames), pairs, tuple(expected), other)
 
 
 def write_fixture(folder: Path, edits: Iterable[Edit] = (), fixture: Path = MEADOW) -> Path:
