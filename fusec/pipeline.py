@@ -15,7 +15,7 @@ from fusec.match.context import Context
 from fusec.match.patterns import load_patterns
 from fusec.match.run import match
 from fusec.match.unit import Pattern
-from fusec.plan.fold import Variant, explore, open_checks
+from fusec.plan.fold import Variant, explore, open_checks, shrunk
 from fusec.plan.parallel import parallel_plan
 from fusec.plan.types import ParallelPlan
 from fusec.read import Checkpoint, read_checkpoint
@@ -109,9 +109,11 @@ def convert(
     if stop_after == "match":
         return result(shown.show_matches(lowering))
     with stage("plan"):
+        # a source must compute the same with a cache and without: the first is served, the second is the reference
+        uncached, _ = variant(checkpoint, shrunk(config), loaded, cached=False)
         variants, why, fixed = explore(graph, config, lambda c: variant(checkpoint, c, loaded))
     with stage("rewrite"):
-        written, served = write(lowering, variants, checkpoint)
+        written, served = write([lowering, uncached], variants, checkpoint)
         unsaid = tuple(c for made in (lowering, *(v.made for v in served)) for c in made.matches.checks)
         checks = tuple(dict.fromkeys((*open_checks(graph, config, served, why), *fixed, *unsaid)))
         layers = len(lowering.matches.decoder.calls) if lowering.matches.decoder else 0
@@ -140,29 +142,33 @@ def analyse(checkpoint: Checkpoint, graph: Graph, patterns: tuple[Pattern, ...])
     return Lowering(ctx, matches, {s.file: s.text.splitlines() for s in graph.scopes.values()})
 
 
-def variant(checkpoint: Checkpoint, config: Config, patterns: tuple[Pattern, ...]) -> tuple[Lowering, Graph]:
-    """The same source under another config, through the same stages."""
-    graph = trace(checkpoint.modeling, checkpoint.architecture, config, checkpoint.library)
+def variant(
+    checkpoint: Checkpoint, config: Config, patterns: tuple[Pattern, ...], cached: bool = True
+) -> tuple[Lowering, Graph]:
+    """The same source under another config, or without a cache, through the same stages."""
+    graph = trace(checkpoint.modeling, checkpoint.architecture, config, checkpoint.library, cached=cached)
     lowering = analyse(checkpoint, graph, patterns)
     for call in lowering.matches.decoder.calls if lowering.matches.decoder else ():
         lowering.body(call)
     return lowering, graph
 
 
-def write(base: Lowering, variants: tuple[Variant, ...], checkpoint: Checkpoint) -> tuple[Written, tuple[Variant, ...]]:
+def write(
+    base: list[Lowering], variants: tuple[Variant, ...], checkpoint: Checkpoint
+) -> tuple[Written, tuple[Variant, ...]]:
     """One text for the config at hand and for all variants that fit it; also says which those are."""
     origin = f"{checkpoint.modeling.name} ({checkpoint.modeling.origin})"
     title = f"{checkpoint.architecture} for vLLM, converted from {origin}."
     try:
-        return write_module([base, *(v.made for v in variants)], title), variants
+        return write_module([*base, *(v.made for v in variants)], title), variants
     except FusecError:
         if not variants:
             raise
     served: tuple[Variant, ...] = ()
-    written = write_module([base], title)
+    written = write_module(base, title)
     for variant in variants:
         try:
-            written = write_module([base, *(v.made for v in served), variant.made], title)
+            written = write_module([*base, *(v.made for v in served), variant.made], title)
         except FusecError:
             continue
         served = (*served, variant)

@@ -1062,7 +1062,8 @@ class Interpreter:
                 for a in args:
                     self.decide(a, node, frame)
             # a loop as long as the config says: its counter is the layer index
-            return [Sym(i, "layer_idx", None, True) for i in range(*(plain(a) for a in args))]
+            counted = self._pure(range, name, [plain(a) for a in args], {}, node, frame)
+            return [Sym(i, "layer_idx", None, True) for i in counted]
         if name == "enumerate" and isinstance(args[0], Instance | list) and _are_modules(args[0]):
             start = plain(args[1]) if len(args) > 1 else plain(kwargs.get("start", 0))
             modules = (args[0].items if isinstance(args[0], Instance) else args[0]) or []

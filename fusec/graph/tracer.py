@@ -129,12 +129,13 @@ def _derives_from_module(cls: Any) -> bool:
     return isinstance(cls, ClassValue) and any(_derives_from_module(b) for b in cls.bases)
 
 
-def trace(modeling: Source, architecture: str, config: Config, library: Library) -> Graph:
-    """Trace ``architecture`` of a modeling file for one config.
+def trace(modeling: Source, architecture: str, config: Config, library: Library, *, cached: bool = True) -> Graph:
+    """Trace ``architecture`` of a modeling file for one config, ``cached`` as when it generates with a cache.
 
     Raises FusecError with the diagnostics of design.md's promise 2: FUS105 (syntax),
     FUS103 (no such class), FUS3xx (what could not be followed, with its place)."""
     tracer = Tracer(library, config)
+    tracer.cached = cached
     try:
         return tracer.run(modeling, architecture)
     except Raised as raised:
@@ -215,7 +216,8 @@ class Tracer(Interpreter):
         cache = Instance(External("cache"))
         cache.attrs["update"] = NativeFunction("update", lambda key, value, *a, **k: (key, value))
         cache.attrs["get_seq_length"] = NativeFunction("get_seq_length", lambda *a, **k: 0)
-        known["past_key_values"] = cache
+        if self.cached:
+            known["past_key_values"] = cache
         accepted = {a.arg for a in (*forward.node.args.args, *forward.node.args.kwonlyargs)}
         kwargs = {k: v for k, v in known.items() if k in accepted}
         result = self.call_function(forward, [root], kwargs, forward.node, frame)
@@ -676,6 +678,7 @@ class Tracer(Interpreter):
         return module.startswith(f"{package}.models.") or module == f"{package}.pytorch_utils"
 
     library_package = "transformers"
+    cached = True
 
     # ------------------------------------------------------------------ leaves of the module tree
 

@@ -226,7 +226,9 @@ _ROPE_EXTRAS = {"factor": 2.0}
 
 def outcomes(expr: str, config: Config) -> Iterable[bool]:
     """The truth of an expression over ``config``, for each layer where it mentions ``layer_idx``."""
-    count = config.get("num_hidden_layers", 1)
+    count = config.get("num_hidden_layers")
+    if not isinstance(count, int):
+        count = 1
     layers = range(count) if "layer_idx" in expr else (0,)
     tracer = Tracer(_NoLibrary(), config)
     scope = ModuleScope("<branch>", "<branch>", ast.Module([], []), False)

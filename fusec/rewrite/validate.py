@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fusec.diagnostics import Place, refuse
-from fusec.graph.interp import Frame
+from fusec.graph.interp import Frame, Raised
 from fusec.graph.tracer import Tracer
 from fusec.graph.values import CallFrame, ClassValue, External, Instance, Sym, Tensor, deep_plain, plain
 from fusec.match.unit import Assign
@@ -74,7 +74,15 @@ def validate_init(
     port.current = CallFrame(-1, None, None, None, None)
     frame = Frame(instance.cls.scope, names, None, None, port.current)
     body = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Call))]
-    port.exec_block(body, frame)
+    try:
+        port.exec_block(body, frame)
+    except Raised as raised:
+        raise refuse(
+            "FUS401",
+            f"The __init__ that {instance.class_name} would have in the port fails: {raised.value}.",
+            place,
+            "It reads something that is set outside of __init__.",
+        ) from None
     given = {a.attr: a for a in assigns}
     for attr in sorted(set(reads) - set(given)):
         held = instance.attrs.get(attr)

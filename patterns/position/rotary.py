@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from fusec.diagnostics import refuse
-from fusec.graph.axes import BATCH, SEQ
+from fusec.graph.axes import BATCH, SEQ, constant
 from fusec.graph.tracer import ROPE_SCALE
 from fusec.graph.values import Sym
 from fusec.match.sites import place_of, sites
@@ -79,8 +79,10 @@ def find(ctx, matches, pattern):
         owner = site.frame
         head_size = site.query.tensor.shape[-1]
         arguments = [f"config, {size_text(owner.module, head_size)}"]
-        if width != head_size.value:
-            arguments.append(f"rotary_dim={width}")
+        expects = [("arg1", head_size.value)]
+        if not width.same(head_size):
+            arguments.append(f"rotary_dim={size_text(owner.module, width)}")
+            expects.append(("rotary_dim", width.value))
         if not neox:
             arguments.append("is_neox_style=False")
         yield Unit(
@@ -96,17 +98,17 @@ def find(ctx, matches, pattern):
                     "rotary_emb",
                     f"get_rotary({', '.join(arguments)})",
                     last=True,
-                    expects=(("arg1", head_size.value),),
+                    expects=tuple(expects),
                 ),
             ),
             symbols=("get_rotary",),
             needs_positions=True,
-            what=f"rotary embedding, {'half-split' if neox else 'interleaved'} pairing over {width} elements of a head",
+            what=f"rotary embedding, {'half-split' if neox else 'interleaved'} pairs over {width.value} elements of a head",
         )
 
 
 def confirm(ctx, rotation, site):
-    """(half-split pairing?, rotated width). Raises FUS404 where the graph computes neither pairing."""
+    """(half-split pairing?, rotated width as a size). Raises FUS404 where the graph computes neither pairing."""
     place = place_of(rotation.output.node) or place_of(site.node)
     angles = [n for n in upstream_nodes(ctx, rotation.tables) if n.op in ("cos", "sin")]
     stop = [t for n in angles for t in n.outputs]
@@ -134,14 +136,14 @@ def confirm(ctx, rotation, site):
     if seq_axis is None or BATCH not in rotation.input.shape[0].atoms:
         raise refuse("FUS404", "What is rotated by position has no axis of its own for batch and sequence.", place)
     for neox in (True, False):
-        for width in candidate_widths(frequencies, shape[-1]):
+        for width, size in candidate_widths(angles[0].args["input"].shape[-1], rotation.input.shape[-1]):
             unique = distinct(frequencies, width)
             if unique is None:
                 continue
             expected = rotate(x, positions, unique, width, neox, seq_axis, ROPE_SCALE if tables else 1.0)
             if expected.shape == got.shape and np.allclose(expected, got, rtol=1e-9, atol=1e-9):
                 check_frequencies(ctx, unique, width, [given[id(n.outputs[0])] for n in tables], place)
-                return neox, width
+                return neox, size
     raise refuse(
         "FUS404",
         "This rotation is neither the half-split nor the interleaved pairing of a rotary embedding.",
@@ -183,8 +185,10 @@ def upstream_nodes(ctx, tensors):
     return [n for n in ctx.graph.nodes if n.id in ids]
 
 
-def candidate_widths(frequencies, head):
-    return dict.fromkeys(w for w in (len(frequencies), 2 * len(frequencies), head) if w <= head)
+def candidate_widths(table, head):
+    """Widths that a table of that size can turn, with what they are made of; a table may list each angle twice."""
+    sizes = (table, table * constant(2))
+    return [(s.value, head if s.value == head.value and s.same(head) else s) for s in sizes if s.value <= head.value]
 
 
 def distinct(frequencies, width):

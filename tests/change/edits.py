@@ -19,7 +19,8 @@ parts runs that would touch). What is expected stands behind ``=>``:
     same but TEXT    the same with the pairs ``OLD >> NEW`` applied to it, one per line of this kind
     shows TEXT       the port has this line (blanks at its ends and line breaks aside)
     lacks TEXT       it does not
-    refused CODE...  there is no port, but a diagnostic with one of these codes (any, where none is named)
+    refused CODE...  there is no port, but a diagnostic with one of these codes (any, where none is named);
+                     with ``shows`` beside it, either will do
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def test_compiled_and_in_bfloat16(convert: Callable[[str], Path], proofs: Sessio
 def test_a_port_that_the_engine_does_not_compile_is_caught(
     convert: Callable[[str], Path], proofs: Session, tmp_path: Path
 ) -> None:
-    """The engine only warns, and is slow; with the decorator gone it does, and the check says so."""
+    """Without the decorator the engine is slow and at most warns (on the CPU not even that); the check fails."""
     out = tmp_path / "port"
     shutil.copytree(convert("qwen3"), out)
     (file,) = out.glob("*/modeling_*.py")
@@ -31,6 +31,4 @@ def test_a_port_that_the_engine_does_not_compile_is_caught(
     assert text.count("@support_torch_compile\n") == 1
     file.write_text(text.replace("@support_torch_compile\n", ""), encoding="utf-8")
     outcome = verify_port(out, compile=True, session=proofs)
-    (failed,) = (row for row in outcome.rows if not row.passed)
-    assert failed.name == "compiled"
-    assert "torch.compile" in failed.detail, failed.detail
+    assert [row.name for row in outcome.rows if not row.passed] == ["compiled"]

@@ -159,3 +159,15 @@ def test_loading_again_is_as_loading_afresh(tied: bool, port: Path, engines: Eng
             assert np.abs(expected["0"] - found["0"]).max() <= 1e-5, name
             assert np.abs(before - found["0"]).max() > 1  # not the model before
             before = found["0"]
+
+
+def test_an_engine_that_starts_without_weights_takes_them_from_a_trainer(
+    model: Path, port: Path, engines: Engines
+) -> None:
+    then = {"sent": str(model)}
+    late = engines.do("reload", port, model=str(model), then=then, options={"load_format": "dummy"})
+    fresh = engines.do("generate", port, model=str(model))
+    with np.load(fresh["work"] / "logprobs.npz") as expected, np.load(late["work"] / "sent.npz") as found:
+        assert np.abs(expected["0"] - found["0"]).max() <= 1e-5
+        with np.load(late["work"] / "first.npz") as before:
+            assert np.abs(before["0"] - found["0"]).max() > 1

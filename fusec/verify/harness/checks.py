@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,12 @@ from . import layers, rounding
 from .activate import Plugin, environment, read_plugin
 from .compare import DIVERGENCE_FACTOR, Difference, Run, difference, float32_bar, mean_divergence
 from .engine import Job, not_compiled, root_cause
-from .server import NoAnswer, Server
+from .facts import Failure, Outcome, Request, Row
+from .server import NoAnswer
+from .session import Session, session
 from .shrink import ORIGINAL_POSITIONS, VOCABULARY, rope_tables
 
-SEED = 0
-NEEDED = ("torch", "transformers", "safetensors", "vllm")
+__all__ = ["Failure", "Outcome", "Request", "Row", "Session", "prove", "session"]
 
 # The batches of a plain proof, by the number of the sequence: two whole prompts in one step; a prompt longer than a
 # step; a prompt longer than what a step has left, so that its rest is mixed with the other's decoding.
@@ -50,122 +50,6 @@ WITHIN = Lengths((40, 23, 51), ORIGINAL_POSITIONS, ORIGINAL_POSITIONS)
 # Real vocabularies are hundreds of times larger, and the engine hands over every value as a Python number.
 REAL = Lengths((24, 13, 48), 40, 64, 5)
 SWITCHING_ROPES = ("longrope", "su")
-
-
-class Failure(Exception):
-    """The proof could not be made. ``kind``: ``environment`` (something is missing here), ``package`` (the folder is
-    not a port's package), ``reference`` (the original could not be run) or ``engine`` (vLLM does not answer)."""
-
-    def __init__(self, kind: str, message: str, detail: str = "") -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.detail = detail
-
-
-@dataclass(frozen=True)
-class Row:
-    """The result of one check.
-
-    ``code`` is the diagnostic code of a failure; ``largest`` and ``bar`` are in the units of ``measure`` (``None``
-    where the check got no numbers); ``where`` is the place of the largest difference.
-    """
-
-    name: str
-    passed: bool
-    measure: str = ""
-    largest: float | None = None
-    bar: float | None = None
-    where: str = ""
-    detail: str = ""
-    code: str | None = None
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """All checks of one proof.
-
-    ``port`` is the class that ran; ``own_difference`` how far the original's eager and sdpa attention are apart, and
-    with a checkpoint's own weights how far both are from float64 (``own_note`` says what of it could not be measured);
-    ``logit_std`` the standard deviation of the original's logits over the vocabulary; ``seconds`` what each part took.
-    """
-
-    rows: tuple[Row, ...]
-    port: str
-    own_difference: float
-    own_note: str
-    logit_std: float
-    seconds: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def passed(self) -> bool:
-        return bool(self.rows) and all(row.passed for row in self.rows)
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to prove, and against what.
-
-    ``config`` is ``config.json``'s content; ``model`` a checkpoint folder whose own weights are used (tiny random ones
-    where it is ``None``); ``code`` the folder of the checkpoint's own Python files, and ``source`` a modeling file with
-    its dotted module name, where the original is not the installed transformers' own (neither runs unless
-    ``trust_remote_code`` allows it). ``tensor_parallel`` adds a run over that many ranks, ``pipeline_parallel``
-    one over that many stages, ``compiled`` one under the
-    engine's default compilation, ``bfloat16`` one in that dtype. ``timeout`` is in seconds, for each run.
-    """
-
-    config: Mapping[str, Any]
-    model: Path | None = None
-    code: Path | None = None
-    source: tuple[Path, str] | None = None
-    tensor_parallel: int | None = None
-    pipeline_parallel: int | None = None
-    compiled: bool = False
-    bfloat16: bool = False
-    trust_remote_code: bool = False
-    seed: int = SEED
-    timeout: float = 600.0
-
-
-class Session:
-    """The two server processes of a proof. One session serves any number of proofs, of any packages, in turn."""
-
-    def __init__(self, work: Path, threads: int = 1) -> None:
-        missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-        if missing:
-            raise Failure("environment", f"verification needs {', '.join(missing)}, which this environment lacks")
-        root = Path(__file__).resolve().parents[len(str(__package__).split("."))]
-        settings = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(part for part in (str(root), os.environ.get("PYTHONPATH", "")) if part),
-            "HF_HUB_OFFLINE": "1",
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler is watched, and a layer-by-layer run hooks in
-            "VLLM_NO_USAGE_STATS": "1",
-            "TOKENIZERS_PARALLELISM": "false",
-            "HF_MODULES_CACHE": str(work / "modules"),  # where transformers copies a checkpoint's own code
-            "OMP_NUM_THREADS": str(threads),
-        }
-        settings.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-        settings.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-        self.path = settings["PYTHONPATH"]
-        # Both import at the same time.
-        self.original = Server("reference", settings, work)
-        self.engine = Server("engine", settings, work)
-
-    def close(self) -> None:
-        self.original.close()
-        self.engine.close()
-
-
-@contextmanager
-def session(threads: int = 1) -> Iterator[Session]:
-    """A :class:`Session` with a folder of its own, closed at the end."""
-    with tempfile.TemporaryDirectory(prefix="verify-") as folder:
-        opened = Session(Path(folder), threads)
-        try:
-            yield opened
-        finally:
-            opened.close()
 
 
 def prove(
