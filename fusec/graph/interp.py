@@ -596,7 +596,9 @@ class Interpreter:
             if key is None:
                 out.update(self.mapping(self.eval(value, frame), value, frame))
             else:
-                out[deep_plain(self.eval(key, frame))] = self.eval(value, frame)
+                known = self.eval(key, frame)
+                self.decide(known, key, frame)
+                out[deep_plain(known)] = self.eval(value, frame)
         return out
 
     def mapping(self, value: Any, node: ast.AST, frame: Frame) -> dict[Any, Any]:
@@ -660,7 +662,12 @@ class Interpreter:
             value = fn(a, b)
         except (TypeError, ArithmeticError, ValueError) as error:
             raise Raised(error, node, self.span(node, frame.scope)) from None
-        if (type(left) is Sym or type(right) is Sym) and not isinstance(value, list | tuple):
+        if isinstance(value, list | tuple):
+            if isinstance(op, ast.Mult):  # the number of elements is decided here
+                self.decide(left, node, frame)
+                self.decide(right, node, frame)
+            return value
+        if type(left) is Sym or type(right) is Sym:
             return self._sym_binary(op, text, left, right, value)
         return value
 
@@ -699,8 +706,10 @@ class Interpreter:
     def compare(self, op: ast.cmpop, left: Any, right: Any, node: ast.AST, frame: Frame) -> Any:
         text, fn = COMPARE[type(op)]
         a, b = plain(left), plain(right)
+        if not isinstance(op, ast.Is | ast.IsNot):
+            a, b = deep_plain(a), deep_plain(b)
         if isinstance(op, ast.In | ast.NotIn):
-            b = {plain(v) for v in b} if isinstance(b, set) else deep_plain(b)
+            b = {plain(v) for v in b} if isinstance(b, set) else b
             if isinstance(b, Instance) and (method := self.method(b, "__contains__")) is not None:
                 found = self.truth(self.call(method, [left], {}, node, frame), node, frame)
                 return found is isinstance(op, ast.In)
@@ -710,10 +719,11 @@ class Interpreter:
             value = fn(a, b)
         except TypeError as error:
             raise Raised(error, node, self.span(node, frame.scope)) from None
-        if type(left) is Sym or type(right) is Sym:
-            layered = (type(left) is Sym and left.layered) or (type(right) is Sym and right.layered)
+        by_identity = isinstance(op, ast.Is | ast.IsNot)
+        syms = [v for v in (left, right) if type(v) is Sym] if by_identity else list(_syms([left, right]))
+        if syms:
             expr = f"{_paren(_text(left))} {text} {_paren(_text(right))}"
-            return Sym(value, expr, None, layered, _of_tokens(left, right))
+            return Sym(value, expr, None, any(s.layered for s in syms), _of_tokens(*syms))
         return value
 
     def _expr_Subscript(self, node: ast.Subscript, frame: Frame) -> Any:
@@ -737,7 +747,8 @@ class Interpreter:
                 return self.call(method, [key], {}, node, frame)
         if isinstance(target, dict | list | tuple | str | range):
             if type(obj) is not Sym:
-                self.decide(key, node, frame)
+                for part in (key.start, key.stop, key.step) if isinstance(key, slice) else (key,):
+                    self.decide(part, node, frame)
             index = slice(*map(plain, (key.start, key.stop, key.step))) if isinstance(key, slice) else deep_plain(key)
             try:
                 value = target[index]
@@ -775,10 +786,12 @@ class Interpreter:
 
     def _expr_JoinedStr(self, node: ast.JoinedStr, frame: Frame) -> Any:
         parts: list[str] = []
+        texts: list[str] = []
         sources: list[Any] = []
         for value in node.values:
             if isinstance(value, ast.Constant):
                 parts.append(str(value.value))
+                texts.append(repr(value.value))
             elif isinstance(value, ast.FormattedValue):
                 item = self.eval(value.value, frame)
                 spec = plain(self.eval(value.format_spec, frame)) if value.format_spec else ""
@@ -790,9 +803,12 @@ class Interpreter:
                 except (TypeError, ValueError):
                     parts.append(repr(shown))
                 sources.append(item)
+                plainly = not spec and value.conversion == -1
+                texts.append(f"str({_text(item)})" if plainly else f"format({_text(item)}, {spec!r})")
         text = "".join(parts)
         if any(type(s) is Sym for s in sources):
-            return Sym(text, repr(text), None, any(type(s) is Sym and s.layered for s in sources))
+            layered = any(type(s) is Sym and s.layered for s in sources)
+            return Sym(text, f"({' + '.join(texts)})", None, layered, _of_tokens(*sources))
         return text
 
     def _expr_ListComp(self, node: ast.ListComp, frame: Frame) -> Any:
@@ -1426,6 +1442,8 @@ def _text(value: Any) -> str:
         return "[" + ", ".join(map(_text, value)) + "]"
     if isinstance(value, tuple):
         return "(" + ", ".join(map(_text, value)) + ("," if len(value) == 1 else "") + ")"
+    if type(value) is dict:
+        return "{" + ", ".join(f"{k!r}: {_text(v)}" for k, v in value.items()) + "}"
     return repr(value)
 
 
@@ -1450,6 +1468,8 @@ def _syms(values: list[Any]) -> Iterator[Sym]:
             yield v
         elif isinstance(v, list | tuple):
             yield from _syms(list(v))
+        elif type(v) is dict:
+            yield from _syms(list(v.values()))
 
 
 def _kind(node: ast.AST) -> str:

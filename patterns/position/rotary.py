@@ -103,7 +103,7 @@ def find(ctx, matches, pattern):
             ),
             symbols=("get_rotary",),
             needs_positions=True,
-            what=f"rotary embedding, {'half-split' if neox else 'interleaved'} pairs over {width.value} elements of a head",
+            what=f"rotary embedding, {'half-split' if neox else 'interleaved'} pairs over {width.value} elements",
         )
 
 

@@ -14,7 +14,7 @@ from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 from vllm.model_executor.models.utils import AutoWeightsLoader, PPMissingLayer
 
-logger = init_logger(__name__)
+logger = init_logger(f"vllm.plugins.{__name__}")
 
 Weights = Iterable[tuple[str, torch.Tensor]]
 

@@ -17,7 +17,7 @@ from vllm.logger import init_logger
 from vllm.model_executor.layers.rotary_embedding import get_rope
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
 
-logger = init_logger(__name__)
+logger = init_logger(f"vllm.plugins.{__name__}")
 
 # The parameters that transformers reads, per rope type. Anything else in `rope_parameters` is left behind:
 # `get_rope` gives a meaning to keys that transformers ignores (`rope_dim`, `alpha`, `mrope_section`, ...).
