@@ -183,6 +183,8 @@ class Interpreter:
         self.guards: list[Guard] = []
         self.calls: list[CallFrame] = []
         self.depth = 0
+        self._decided: set[int] = set()
+        """Boolean operations that were decided before their last operand."""
         self._expr = {getattr(ast, name[6:]): getattr(self, name) for name in dir(self) if name.startswith("_expr_")}
         self._stmt = {getattr(ast, name[6:]): getattr(self, name) for name in dir(self) if name.startswith("_stmt_")}
 
@@ -225,12 +227,20 @@ class Interpreter:
         """Bind the names of a module. A statement that cannot be evaluated poisons its names."""
         for stmt in body:
             if isinstance(stmt, ast.Expr):
-                continue  # docstrings and calls for effect (logging, registration)
+                self.top_level_call(stmt, frame)
+                continue
             try:
                 self.exec(stmt, frame)
             except (FusecError, Raised) as error:
+                self.top_level_failed(stmt)
                 for name in _bound_names(stmt):
                     frame.names[name] = Poison(error)
+
+    def top_level_failed(self, stmt: ast.stmt) -> None:
+        """Called while the error of a module's statement is handled; re-raise it where it must not pass."""
+
+    def top_level_call(self, stmt: ast.Expr, frame: Frame) -> None:
+        """A bare expression of a module: docstrings, and calls for their effect. Nothing follows from it here."""
 
     def lookup(self, name: str, node: ast.AST, frame: Frame) -> Any:
         scope_frame: Frame | None = frame
@@ -622,10 +632,12 @@ class Interpreter:
     def _expr_BoolOp(self, node: ast.BoolOp, frame: Frame) -> Any:
         stop = isinstance(node.op, ast.Or)
         value: Any = None
+        self._decided.discard(id(node))
         for i, operand in enumerate(node.values):
             value = self.eval(operand, frame)
             last = i == len(node.values) - 1
             if not last and self.truth(value, operand, frame) is stop:
+                self._decided.add(id(node))
                 return value
         return value
 
@@ -1349,6 +1361,10 @@ class Interpreter:
 
     def truth(self, value: Any, node: ast.AST, frame: Frame) -> bool:
         """The branch that a value takes; a branch on a :class:`Sym` is recorded."""
+        while isinstance(node, ast.BoolOp):  # the operands before the last have been recorded one by one
+            if id(node) in self._decided:
+                return bool(plain(value)) if not isinstance(value, Tensor) else self.truth(value, node.values[0], frame)
+            node = node.values[-1]
         if type(value) is Sym:
             if value.tokens:
                 self.fail(

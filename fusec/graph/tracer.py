@@ -257,6 +257,18 @@ class Tracer(Interpreter):
             for name, child in children(module):
                 stack.append((f"{path}.{name}" if path else name, child))
 
+    def top_level_failed(self, stmt: ast.stmt) -> None:
+        if isinstance(stmt, ast.Assign) and any(isinstance(t, ast.Attribute | ast.Subscript) for t in stmt.targets):
+            raise
+
+    def top_level_call(self, stmt: ast.Expr, frame: Frame) -> None:
+        if isinstance(stmt.value, ast.Call):
+            func = self.eval(stmt.value.func, frame)
+            path = func.path if isinstance(func, External) else ""
+            last = path.rpartition(".")[2]
+            if path.startswith(("torch.", "transformers.")) and not ("logging" in path or last in ("filterwarnings",)):
+                self.fail("FUS302", f"This call of {path} may change what the library computes.", stmt, frame)
+
     # ------------------------------------------------------------------ the config object
 
     def config_object(self, config: Config, expr: str) -> Instance:
@@ -376,6 +388,10 @@ class Tracer(Interpreter):
                 return
             if obj.cls.path.startswith("torch.nn.") and name in ("weight", "bias"):
                 self.fail("FUS403", "The source shares or replaces a layer's parameter by hand.", node, frame)
+        if isinstance(obj, External):
+            self.fail("FUS302", f"The source changes what {obj.path}.{name} means.", node, frame)
+        if isinstance(obj, Instance) and is_module(obj) and self.serving(frame.call):
+            self.fail("FUS301", f"This forward changes the state of its module (self.{name}).", node, frame)
         if name == "forward" and isinstance(obj, Instance) and is_module(obj):
             self.fail("FUS301", "The source replaces the forward of an object.", node, frame)
         super().set_attribute(obj, name, value, node, frame)
@@ -1016,6 +1032,8 @@ class Tracer(Interpreter):
         return super().item(obj, key, node, frame)
 
     def set_item(self, obj: Any, key: Any, value: Any, node: ast.AST, frame: Frame) -> None:
+        if isinstance(obj, External):
+            self.fail("FUS302", f"The source changes an entry of {obj.path}.", node, frame)
         if isinstance(obj, Tensor):
             self.fail("FUS301", "fusec does not follow assignment into a tensor.", node, frame)
         super().set_item(obj, key, value, node, frame)

@@ -176,6 +176,12 @@ def _entries(source: ClassSource, plan: InitPlan, module: cst.Module) -> Iterato
                 yield from place(hit, [], "")
             continue
         child = next((a for a in attrs if a in plan.children), None)
+        if child is not None and not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
+            raise refuse(
+                "FUS401",
+                f"{source.cls.name}.{child} is made under a condition; fusec cannot pass it what the port needs yet.",
+                Place(source.cls.scope.file, node.lineno, node.col_offset + 1),
+            )
         if child is not None and isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             text = f"self.{child} = {_with_keywords(node.value, child, plan.children[child])}{trailing}"
             yield _entry([*leading, text], attrs=(child,))

@@ -249,7 +249,7 @@ class Lowering:
                     return f"self.{name}"
             if value.layered:
                 raise refuse("FUS401", f"{value.expr} differs by layer and is no attribute of its module.")
-            text = value.expr.replace("config.", "self.config.")
+            text = re.sub(r"(?<![\w.])config\b", "self.config", value.expr)
             return text if re.fullmatch(r"[\w.]+", text) else f"({text})"
         return f"({value!r})" if isinstance(value, int | float) and value < 0 else repr(value)
 
@@ -284,6 +284,16 @@ class Lowering:
             last[id(ctx.base(r))] = len(order)
         names: dict[int, str] = {id(ctx.base(t)): n for n, v in frame.arguments.items() for t in iter_tensors(v)}
         holds: dict[str, int] = {n: v for v, n in names.items()}
+        # what the port itself passes down keeps its name to the end
+        own = [*(["positions"] if _class(frame) in self.positional else [])]
+        own += ["residual"] if frame.id in self.matches.threads else []
+        for reserved, taken in enumerate(own, 1):
+            if taken in holds:
+                raise refuse(
+                    "FUS401", f"The forward of {_class(frame)} has a parameter {taken}, which the port needs itself."
+                )
+            holds[taken] = -reserved
+            last[-reserved] = len(order)
         statements: list[Statement] = []
         shown: set[int] = set()
         for i, unit in enumerate(order):

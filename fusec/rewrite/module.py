@@ -22,7 +22,7 @@ from fusec.diagnostics import Place, refuse
 from fusec.graph.interp import Interpreter
 from fusec.graph.tracer import children
 from fusec.graph.values import CallFrame, ClassValue, External, Instance, ModuleScope, Parameter
-from fusec.match.unit import Layout, Stacked, Unit
+from fusec.match.unit import Assign, Layout, Stacked, Unit
 from fusec.rewrite.classes import (
     class_header,
     class_source,
@@ -188,6 +188,8 @@ class _Writer:
         self._same_everywhere(part, body, plan.assigns)
         source = class_source(part.cls, self._trees(part.cls.scope), self.interpreter.mro(part.cls))
         forward = render_forward(source, body)
+        if "config" in reads_of(forward) and "config" not in instance.attrs:
+            plan.assigns["config"] = Assign("config", "config")
         if source.init is None:
             raise refuse(
                 "FUS401", f"{part.cls.name} has no __init__.", Place(part.cls.scope.file, part.cls.node.lineno)
@@ -565,7 +567,7 @@ def format_source(text: str) -> str:
     command = str(ruff) if ruff.exists() else shutil.which("ruff")
     if command is None:
         raise refuse("FUS004", "ruff, which formats the port, is not installed.", None, "pip install ruff")
-    options = ["--isolated", "--line-length", "88", "--target-version", "py310"]
+    options = ["--isolated", "--line-length", "120", "--target-version", "py310"]
     for arguments in (
         ["check", "--select", "I", "--fix", "--quiet", *options, "-"],
         ["format", "--quiet", *options, "-"],

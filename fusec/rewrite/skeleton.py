@@ -26,6 +26,20 @@ _FORWARD = (
 """The signature by which the engine calls a model."""
 
 
+RESERVED = frozenset(
+    "config quant_config loader logits_processor start_layer end_layer make_empty_intermediate_tensors "
+    "packed_modules_mapping hf_to_vllm_mapper forward compute_logits load_weights embed_input_ids".split()
+)
+"""Names that the two outer classes of a port give a meaning of their own."""
+
+
+def check_names(*names: str) -> None:
+    """Refuse attributes of the source that are called like parts of the port."""
+    taken = sorted(set(names) & RESERVED)
+    if taken:
+        raise refuse("FUS401", f"The source has an attribute {taken[0]}, a name that the port needs for itself.")
+
+
 @dataclass(frozen=True)
 class Skeleton:
     """Lines of a class body, the engine symbols they use, and the units they stand for."""
@@ -40,6 +54,9 @@ def decoder_class(lowering: Lowering, decoder: Decoder, layer_extra: tuple[str, 
     ctx, frame = lowering.ctx, decoder.frame
     model = frame.module
     assert model is not None
+    check_names(
+        decoder.embed_attr, decoder.layers, *([attribute_of(model, decoder.norm.module) or ""] if decoder.norm else [])
+    )
     threads = [lowering.matches.threads.get(c.id) for c in decoder.calls]
     threaded = all(threads)
     if any(threads) and not threaded:
@@ -155,6 +172,7 @@ def head_class(
     root = frame.module
     assert root is not None
     assert head.model.module is not None
+    check_names(head.head_attr, head.model_attr)
     linear = head.linear.node
     layer = linear.args["module"]
     model_class = head.model.module.class_name

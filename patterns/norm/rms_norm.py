@@ -62,6 +62,9 @@ def find(ctx, matches, pattern):
         found = unify(out, frame.result, {"x": x})
         if found is None or found["weight"].node.op != "parameter":
             continue
+        owner = ctx.caller(frame)
+        if owner is None or attribute_of(owner.module, module) is None:
+            continue  # called through another class of its own
         name = found["weight"].node.args["name"]
         if name != "weight":
             raise refuse(
@@ -74,8 +77,7 @@ def find(ctx, matches, pattern):
         norm = Norm(frame, module, x, frame.result, found["weight"], found["eps"], pattern.name, covers, "RMSNorm")
         matches.norms[id(module)] = norm
         matches.norm_outputs[id(frame.result)] = norm
-        owner = ctx.caller(frame)
-        if len(x.shape) == 3 and owner is not None:
+        if len(x.shape) == 3:
             yield unit(owner, norm)
 
 
