@@ -782,7 +782,9 @@ class Interpreter:
             self.fail("FUS304", f"What is computed here depends on the number of tokens ({value.expr}).", node, frame)
         if frame.call is not None and hasattr(node, "lineno"):
             expr = f"{_paren(value.expr)} == {deep_plain(value)!r}"
-            self.guards.append(Guard(self.span(node, frame.scope), expr, value.value, False, True, frame.call, node))
+            self.guards.append(
+                Guard(self.span(node, frame.scope), expr, value.value, False, True, frame.call, node, True)
+            )
 
     @staticmethod
     def serving(call: CallFrame | None) -> bool:

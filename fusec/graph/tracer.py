@@ -482,10 +482,12 @@ class Tracer(Interpreter):
         if given or not (isinstance(named, Instance) and named.attrs.get("__config__") is self.config_facts):
             self.fail("FUS404", "This table of a rope type is not made from the config alone.", node, frame)
         config = self.config_facts
-        dim = config["head_dim"] if config.get("head_dim") else None
-        if dim is None and "hidden_size" in config:
-            dim = config["hidden_size"] // config["num_attention_heads"]
-        half = Size(int(dim or 2) // 2, atom("config.head_dim", int(dim or 2)).factor / 2, ("config.head_dim",))
+        if config.get("head_dim"):
+            size = atom(f"config.{config.canonical('head_dim')}", config["head_dim"])
+        else:
+            hidden, heads = (config.canonical(n) for n in ("hidden_size", "num_attention_heads"))
+            size = atom(f"config.{hidden} // config.{heads}", config[hidden] // config[heads])
+        half = Size(size.value // 2, size.factor / 2, size.atoms)
         table = self.source("rope_init", {"rope_type": kind}, (half,), "float32", node, frame)
         return table, Sym(ROPE_SCALE, "<attention scaling of the rope type>")
 

@@ -288,6 +288,8 @@ class Guard:
     outcome: bool
     frame: CallFrame | None
     node: ast.AST | None = None
+    selects: bool = False
+    """Not a test: the value itself selects what is computed."""
 
 
 class NativeFunction:

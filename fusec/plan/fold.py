@@ -35,6 +35,14 @@ class Branch:
 
     span: Span
     expr: str
+    selects: bool = False
+    """It is no test, but a value that selects what is computed (``config.count == 2``)."""
+
+
+def branches_of(graph: Graph) -> list[Branch]:
+    """The branches of a trace, one for each expression that was looked at."""
+    found = (Branch(g.span, general(g.expr), g.selects) for g in graph.guards)
+    return list(dict.fromkeys(found))
 
 
 def branches(graph: Graph) -> dict[Span, dict[bool, str]]:
@@ -56,6 +64,15 @@ class Variant:
 
     made: Any
     graph: Graph
+    flips: Span | None = None
+    """The branch for which it was sought."""
+
+    def outcomes(self) -> dict[Span, set[bool]]:
+        """The branches it shows; it was made so that the one it was sought for goes the other way."""
+        found = {span: set(seen) for span, seen in branches(self.graph).items()}
+        if self.flips is not None and found.get(self.flips) == {True}:
+            found[self.flips].add(False)  # a value that selects what is computed is another one here
+        return found
 
 
 def explore(
@@ -70,7 +87,7 @@ def explore(
     failed: dict[Span, str] = {}
     fixed: list[FoldedCheck] = []
     tried: set[str] = set()
-    queue = [(Branch(span, expr), config) for span, found in branches(base).items() for expr in found.values()]
+    queue = [(branch, config) for branch in branches_of(base)]
     asked = {b for b, _ in queue}
     for variant in grouped(config):  # grouped attention shows what one kv head, or as many as heads, would hide
         try:
@@ -99,12 +116,12 @@ def explore(
             except FusecError as error:
                 failed.setdefault(branch.span, error.diagnostics[0].message)
                 continue
-            accepted.append(Variant(made, graph))
-            for span, found in branches(graph).items():
-                seen.setdefault(span, set()).update(found)
-                fresh = [b for expr in found.values() if (b := Branch(span, expr)) not in asked]
-                asked.update(fresh)
-                queue += [(b, variant) for b in fresh]
+            accepted.append(Variant(made, graph, branch.span if branch.selects else None))
+            for span, both in accepted[-1].outcomes().items():
+                seen.setdefault(span, set()).update(both)
+            fresh = [b for b in branches_of(graph) if b not in asked and len(seen[b.span]) == 1]
+            asked.update(fresh)
+            queue += [(b, variant) for b in fresh]
             if len(seen[branch.span]) == 2:
                 break
     return tuple(accepted), failed, tuple(fixed)
@@ -116,8 +133,8 @@ def open_checks(
     """A check for each branch of ``base`` that no variant that the port serves takes the other way."""
     seen = {span: set(found) for span, found in branches(base).items()}
     for variant in served:
-        for span, found in branches(variant.graph).items():
-            seen.setdefault(span, set()).update(found)
+        for span, both in variant.outcomes().items():
+            seen.setdefault(span, set()).update(both)
     checks = {}
     for span, found in branches(base).items():
         for outcome, expr in found.items():
