@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fusec.configure import Config, resolve_config
-from fusec.diagnostics import Diagnostic, FusecError, UsageProblem
+from fusec.diagnostics import Diagnostic, FusecError, UsageProblem, refuse
 from fusec.graph.tracer import Graph, trace
 from fusec.match.context import Context
 from fusec.match.patterns import load_patterns
 from fusec.match.run import match
 from fusec.match.unit import Pattern
-from fusec.plan.fold import Variant, explore, open_checks, shrunk
+from fusec.plan.fold import Variant, explore, open_checks, passes, shrunk
 from fusec.plan.parallel import parallel_plan
 from fusec.plan.types import ParallelPlan
 from fusec.read import Checkpoint, read_checkpoint
@@ -86,8 +86,8 @@ def convert(
         yield
         timings.append((name, time.perf_counter() - started))
 
-    def result(dump: str | None = None, **found: object) -> Conversion:
-        facts = {"port": None, "plan": None, "out": None, "package": None, "files": (), **found}
+    def result(dump: str | None = None, **parts: object) -> Conversion:
+        facts = {"port": None, "plan": None, "out": None, "package": None, "files": (), **parts}
         return Conversion(checkpoint, config, timings=tuple(timings), notes=notes, stage_dump=dump, **facts)  # type: ignore[arg-type]
 
     notes: tuple[Diagnostic, ...] = ()
@@ -111,11 +111,14 @@ def convert(
     with stage("plan"):
         # a source must compute the same with a cache and without: the first is served, the second is the reference
         uncached, _ = variant(checkpoint, shrunk(config), loaded, cached=False)
-        variants, why, fixed = explore(graph, config, lambda c: variant(checkpoint, c, loaded))
+        found = explore(graph, config, lambda c: variant(checkpoint, c, loaded))
     with stage("rewrite"):
-        written, served = write([lowering, uncached], variants, checkpoint)
+        written, served = write([lowering, uncached], found.variants, checkpoint)
         unsaid = tuple(c for made in (lowering, *(v.made for v in served)) for c in made.matches.checks)
-        checks = tuple(dict.fromkeys((*open_checks(graph, config, served, why), *fixed, *unsaid)))
+        checks = tuple(dict.fromkeys((*open_checks(graph, config, found, served), *unsaid)))
+        failed = [c for c in checks if not passes(c, config)]
+        if failed:
+            raise refuse("FUS005", f"The port would refuse the config that it is made from: {failed[0].expression}.")
         layers = len(lowering.matches.decoder.calls) if lowering.matches.decoder else 0
         plan = parallel_plan(written.layouts, layers)
     if not plan.tp_sizes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fusec.configure.types import Config
@@ -263,7 +263,10 @@ class Tracer(Interpreter):
 
     def top_level_call(self, stmt: ast.Expr, frame: Frame) -> None:
         if isinstance(stmt.value, ast.Call):
-            func = self.eval(stmt.value.func, frame)
+            try:
+                func = self.eval(stmt.value.func, frame)
+            except (FusecError, Raised):
+                return  # nothing that fusec knows, so nothing that it gives a meaning to
             path = func.path if isinstance(func, External) else ""
             last = path.rpartition(".")[2]
             if path.startswith(("torch.", "transformers.")) and not ("logging" in path or last in ("filterwarnings",)):
@@ -411,9 +414,14 @@ class Tracer(Interpreter):
         self, obj: Any, name: str, node: ast.AST, frame: Frame, default: Any = _MISSING, dynamic: bool = False
     ) -> Any:
         value = super().attribute(obj, name, node, frame, default, dynamic)
-        if dynamic and default is not _MISSING and value is default:
+        if dynamic and default is not _MISSING:
             inner = plain(obj)
             if isinstance(inner, Instance) and isinstance(inner.cls, External) and inner.cls.path == "config":
+                if value is not default:
+                    # the key may be missing elsewhere: the expression keeps the default
+                    if type(value) is Sym and type(value.value) in (float, bool, str):
+                        return replace(value, expr=f"getattr({inner.attrs['__expr__']}, {name!r}, {_shown(default)})")
+                    return value
                 expr = f"getattr({inner.attrs['__expr__']}, {name!r}, {_shown(default)})"
                 if default is None or isinstance(default, bool | int | float | str):
                     return Sym(default, expr, size_of(default) if type(default) is int else None)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fusec.configure.types import Config
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, refuse
 from fusec.graph.interp import Frame, Raised
 from fusec.graph.tracer import Graph, Tracer
 from fusec.graph.values import ModuleScope, Span, plain
@@ -64,26 +64,39 @@ class Variant:
 
     made: Any
     graph: Graph
-    flips: Span | None = None
+    config: Config
+    branch: Branch | None = None
     """The branch for which it was sought."""
 
     def outcomes(self) -> dict[Span, set[bool]]:
         """The branches it shows; it was made so that the one it was sought for goes the other way."""
         found = {span: set(seen) for span, seen in branches(self.graph).items()}
-        if self.flips is not None and found.get(self.flips) == {True}:
-            found[self.flips].add(False)  # a value that selects what is computed is another one here
+        if self.branch is not None and self.branch.selects and found.get(self.branch.span) == {True}:
+            found[self.branch.span].add(False)  # a value that selects what is computed is another one here
         return found
 
 
-def explore(
-    base: Graph, config: Config, compile_variant: Callable[[Config], tuple[Any, Graph]]
-) -> tuple[tuple[Variant, ...], dict[Span, str], tuple[FoldedCheck, ...]]:
-    """Compile variants for the outcomes that ``base`` does not show; also says why others do not compile,
-    and what the port takes for granted because of that.
+@dataclass(frozen=True)
+class Exploration:
+    """What came of looking for the outcomes that a trace does not show.
+
+    ``variants`` compiled; ``refused`` are configs that the source runs, but fusec does not
+    compile, with the branch for which each was sought; ``why`` says for a branch why its other
+    way does not compile; ``fixed`` are checks that follow at once."""
+
+    variants: tuple[Variant, ...]
+    refused: tuple[tuple[Config, Branch], ...]
+    why: Mapping[Span, str]
+    fixed: tuple[FoldedCheck, ...]
+
+
+def explore(base: Graph, config: Config, compile_variant: Callable[[Config], tuple[Any, Graph]]) -> Exploration:
+    """Compile variants for the outcomes that ``base`` does not show.
 
     ``compile_variant`` raises FusecError for a config that cannot be compiled."""
     seen = {span: set(found) for span, found in branches(base).items()}
     accepted: list[Variant] = []
+    refused: list[tuple[Config, Branch]] = []
     failed: dict[Span, str] = {}
     fixed: list[FoldedCheck] = []
     tried: set[str] = set()
@@ -97,7 +110,7 @@ def explore(
             reason = f"grouped heads cannot be compiled: {error.diagnostics[0].message}"
             fixed.append(FoldedCheck(f"config.{kv}", config[kv], reason))
             continue
-        accepted.append(Variant(made, graph))
+        accepted.append(Variant(made, graph, variant))
         for span, found in branches(graph).items():
             seen.setdefault(span, set()).update(found)
     budget = LIMIT
@@ -115,8 +128,10 @@ def explore(
                 made, graph = compile_variant(variant)
             except FusecError as error:
                 failed.setdefault(branch.span, error.diagnostics[0].message)
+                if error.diagnostics[0].code >= "FUS4":  # the source runs it; before that, the config is none
+                    refused.append((variant, branch))
                 continue
-            accepted.append(Variant(made, graph, branch.span if branch.selects else None))
+            accepted.append(Variant(made, graph, variant, branch))
             for span, both in accepted[-1].outcomes().items():
                 seen.setdefault(span, set()).update(both)
             fresh = [b for b in branches_of(graph) if b not in asked and len(seen[b.span]) == 1]
@@ -124,24 +139,71 @@ def explore(
             queue += [(b, variant) for b in fresh]
             if len(seen[branch.span]) == 2:
                 break
-    return tuple(accepted), failed, tuple(fixed)
+    return Exploration(tuple(accepted), tuple(refused), failed, tuple(fixed))
 
 
 def open_checks(
-    base: Graph, config: Config, served: Iterable[Variant], why: Mapping[Span, str]
+    base: Graph, config: Config, found: Exploration, served: tuple[Variant, ...]
 ) -> tuple[FoldedCheck, ...]:
-    """A check for each branch of ``base`` that no variant that the port serves takes the other way."""
+    """The checks that a port needs which serves ``config`` and the ``served`` variants: one for each branch of
+    ``base`` that none of them takes the other way, and more until no config that was seen to differ passes all."""
     seen = {span: set(found) for span, found in branches(base).items()}
     for variant in served:
         for span, both in variant.outcomes().items():
             seen.setdefault(span, set()).update(both)
-    checks = {}
-    for span, found in branches(base).items():
-        for outcome, expr in found.items():
-            if len(seen[span]) == 1 and not settled(Branch(span, expr), config):
-                check = folded(Branch(span, expr), outcome, why.get(span))
-                checks[check.expression] = check
-    return tuple(checks.values())
+    checks: dict[str, FoldedCheck] = {}
+    own = [(Branch(span, expr), outcome) for span, looked in branches(base).items() for outcome, expr in looked.items()]
+    for branch, outcome in own:
+        if len(seen[branch.span]) == 1 and not settled(branch, config):
+            check = folded(branch, outcome, found.why.get(branch.span))
+            checks[check.expression] = check
+    rejected = [*found.refused, *((v.config, v.branch) for v in found.variants if v not in served)]
+    known = [branch for branch, _ in own]
+    for other, sought in rejected:
+        if all(passes(c, other) for c in (*checks.values(), *found.fixed)):
+            check = parting(other, [(config, sought), *((v.config, v.branch) for v in served)], known)
+            checks[check.expression] = check
+    return (*checks.values(), *found.fixed)
+
+
+def parting(refused: Config, served: list[tuple[Config, Branch | None]], known: list[Branch]) -> FoldedCheck:
+    """A check that a refused config fails, and served ones pass: they differ in one of the branches that are looked
+    at, first of all in the one for which a config was made.
+
+    Raises FusecError FUS502 where the first served config, the one at hand, cannot be told from the refused one."""
+    terms: list[str] = []
+    for config, sought in served:
+        if terms and passes(FoldedCheck(" or ".join(terms), True, ""), config):
+            continue
+        for branch in (*([sought] if sought else []), *known):
+            term = next((t for e in _truths(branch.expr) if (t := _difference(e, refused, config))), None)
+            if term is not None:
+                terms.append(term)
+                break
+        else:
+            if not terms:
+                raise refuse("FUS502", "Configs that the port would compute wrongly cannot be told from this one.")
+    return FoldedCheck(" or ".join(terms), True, "a config for which none of this holds computes something else")
+
+
+def _difference(expression: str, refused: Config, config: Config) -> str | None:
+    """``expression`` as a test that ``config`` passes and ``refused`` does not, if it can tell them apart."""
+    theirs, ours = set(outcomes(expression, refused)), set(outcomes(expression, config))
+    if len(theirs) == len(ours) == 1 and theirs != ours:
+        return f"({expression}) != {theirs.pop()}"
+    return None
+
+
+def _truths(expr: str) -> tuple[str, ...]:
+    """What to ask of a config about a branch: once, or over all layers and over any."""
+    if "layer_idx" not in expr:
+        return (f"bool({expr})",)
+    return tuple(f"{word}({expr} for layer_idx in range(config.num_hidden_layers))" for word in ("all", "any"))
+
+
+def passes(check: FoldedCheck, config: Config) -> bool:
+    """Whether a config passes a check, as the emitted package would find."""
+    return set(outcomes(f"({check.expression}) == {check.value!r}", config)) == {True}
 
 
 def grouped(config: Config) -> Iterator[Config]:
@@ -165,12 +227,7 @@ def folded(branch: Branch, outcome: bool, why: str | None) -> FoldedCheck:
         if why
         else ", and no config was found that takes the other way"
     )
-    if "layer_idx" in branch.expr:
-        word = "all" if outcome else "any"
-        expression = f"{word}({branch.expr} for layer_idx in range(config.num_hidden_layers))"
-    else:
-        expression = f"bool({branch.expr})"
-    return FoldedCheck(expression, outcome, where)
+    return FoldedCheck(_truths(branch.expr)[0 if outcome else -1], outcome, where)
 
 
 def variants(branch: Branch, config: Config, outcome: bool) -> Iterator[Config]:
@@ -246,7 +303,7 @@ def outcomes(expr: str, config: Config) -> Iterable[bool]:
     count = config.get("num_hidden_layers")
     if not isinstance(count, int):
         count = 1
-    layers = range(count) if "layer_idx" in expr else (0,)
+    layers = range(count) if "layer_idx" in expr and "for layer_idx" not in expr else (0,)
     tracer = Tracer(_NoLibrary(), config)
     scope = ModuleScope("<branch>", "<branch>", ast.Module([], []), False)
     node = ast.parse(expr, mode="eval").body
