@@ -334,9 +334,9 @@ def reads_of(body_lines: Iterable[str]) -> set[str]:
     return set().union(*(_reads(line) for line in body_lines))
 
 
-def class_header(source: ClassSource, module: cst.Module) -> list[str]:
-    """``class X(nn.Module):`` and the docstring."""
-    lines = [f"class {source.cls.name}(nn.Module):"]
+def class_header(source: ClassSource, bases: str = "nn.Module") -> list[str]:
+    """``class X(nn.Module):`` and the source's docstring."""
+    lines = [f"class {source.cls.name}({bases}):"]
     docstring = ast.get_docstring(source.cls.node, clean=False)
     if docstring is not None:
         lines.extend("    " + line if i == 0 else line for i, line in enumerate(_docstring_text(source).splitlines()))

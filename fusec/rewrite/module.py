@@ -24,6 +24,7 @@ from fusec.graph.tracer import children
 from fusec.graph.values import CallFrame, ClassValue, External, Instance, ModuleScope, Parameter
 from fusec.match.unit import Assign, Layout, Stacked, Unit
 from fusec.rewrite.classes import (
+    ClassSource,
     class_header,
     class_source,
     init_plan,
@@ -122,17 +123,18 @@ class _Writer:
         assert decoder.frame.module is not None
         assert head.frame.module is not None
         model_name, root_name = decoder.frame.module.class_name, head.frame.module.class_name
-        blocks[model_name] = ["@support_torch_compile", f"class {model_name}(nn.Module):", *_indent(model_part.lines)]
-        blocks[root_name] = [f"class {root_name}(nn.Module, SupportsPP):", *_indent(head_part.lines)]
+        outer = [self._source(m) for m in (decoder.frame.module, head.frame.module)]
+        blocks[model_name] = ["@support_torch_compile", *class_header(outer[0]), *_indent(model_part.lines)]
+        blocks[root_name] = [*class_header(outer[1], "nn.Module, SupportsPP"), *_indent(head_part.lines)]
         self.symbols |= set(model_part.symbols) | set(head_part.symbols)
         for other in self.lowerings[1:]:
             d, h = other.matches.decoder, other.matches.head
             assert d is not None
             assert h is not None
-            outer = (
+            theirs = (
                 decoder_class(other, d, layer.extra).lines + head_class(other, h, d, stacked, dealt_out(layouts)).lines
             )
-            if outer != model_part.lines + head_part.lines:
+            if theirs != model_part.lines + head_part.lines:
                 raise refuse("FUS502", f"{model_name} or {root_name} computes different things for different configs.")
         for part, name in ((model_part, model_name), (head_part, root_name)):
             for unit in part.units:
@@ -221,7 +223,11 @@ class _Writer:
                 )
         carried = set().union(*(lowering.lines_of(u) for u in body.units))
         self.changes.extend(dropped_statements(part.cls.name, source.forward, carried))
-        return [*class_header(source, self.modules[part.cls.scope.file]), *_indent([*init, "", *forward])]
+        return [*class_header(source), *_indent([*init, "", *forward])]
+
+    def _source(self, module: Instance) -> ClassSource:
+        assert isinstance(module.cls, ClassValue)
+        return class_source(module.cls, self._trees(module.cls.scope), [module.cls])
 
     def _same_everywhere(self, part: PortedClass, body: Body, assigns: dict) -> None:  # type: ignore[type-arg]
         """Every instance must run the statements of the chosen one, apart from branches that it does not take."""
