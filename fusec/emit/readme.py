@@ -13,7 +13,8 @@ from fusec.rewrite.types import Change, Port
 
 REMOTE_CODE = """
 The original is code that came with the checkpoint, and verifying runs it: `FUSEC_TRUST_REMOTE_CODE=1 pytest .` says
-that you trust it. Serving does not run it.
+that you trust it. The port itself is no part of it, but where transformers lacks the checkpoint's config class, vLLM
+reads the config with the checkpoint's code and asks for `--trust-remote-code`.
 """
 
 

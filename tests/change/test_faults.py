@@ -65,3 +65,20 @@ def test_a_fault_is_caught(fault: str, port: Path, modeling: Path, proofs: Sessi
     outcome = verify_port(port, trust_remote_code=True, session=proofs)
     assert not outcome.passed
     assert outcome.rows[0].code == "FUS701", outcome.rows  # it ran, and computed something else
+
+
+def test_an_original_that_differs_from_itself_is_no_reference(tmp_path: Path, proofs: Session) -> None:
+    """The bar follows the original's own rounding; what is no rounding must not widen it."""
+    fusec.convert(str(write_fixture(tmp_path / "model")), tmp_path / "port")
+    kept = tmp_path / "port" / ".fusec" / "source" / "modeling_meadow.py"
+    text = kept.read_text(encoding="utf-8")
+    before, after = (
+        "scaling=self.scaling,",
+        'scaling=self.scaling * (2 if self.config._attn_implementation == "sdpa" else 1),',
+    )
+    assert text.count(before) == 1
+    kept.write_text(text.replace(before, after), encoding="utf-8")
+    with pytest.raises(fusec.FusecError) as caught:
+        verify_port(tmp_path / "port", trust_remote_code=True, session=proofs)
+    assert [d.code for d in caught.value.diagnostics] == ["FUS703"]
+    assert "no reference" in str(caught.value)

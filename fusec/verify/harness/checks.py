@@ -15,7 +15,15 @@ import numpy as np
 
 from . import layers, rounding
 from .activate import Plugin, environment, read_plugin
-from .compare import DIVERGENCE_FACTOR, Difference, Run, difference, float32_bar, mean_divergence
+from .compare import (
+    DIVERGENCE_FACTOR,
+    LARGEST_OWN_DIFFERENCE,
+    Difference,
+    Run,
+    difference,
+    float32_bar,
+    mean_divergence,
+)
 from .engine import Job, not_compiled, root_cause
 from .facts import Failure, Outcome, Request, Row
 from .server import NoAnswer
@@ -172,6 +180,12 @@ class _Proof:
         if "error" in answer:
             reason = answer["error"].removeprefix("NoOriginal: ")
             raise Failure("reference", f"the original could not be run: {reason}", "\n".join(answer["log"]))
+        own = float(answer["own_difference"])
+        if not own <= LARGEST_OWN_DIFFERENCE:
+            raise Failure(
+                "reference",
+                f"the original is no reference: its eager and sdpa attention give log-probabilities {own:.3g} apart",
+            )
         with np.load(self.work / f"{name}.npz") as stored:
             arrays = {key: stored[key] for key in stored.files}
         runs = [
@@ -187,7 +201,7 @@ class _Proof:
             [replace(run, logprobs=arrays[f"bfloat16_{i}"]) for i, run in enumerate(runs) if request.bfloat16],
             self.work / f"{name}.layers.npz",
             self.work / f"{name}.modules.npz",
-            float(answer["own_difference"]),
+            own,
             answer["own_note"],
             float(answer["logit_std"]),
         )
