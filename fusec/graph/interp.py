@@ -1013,7 +1013,8 @@ class Interpreter:
                 return prop
         target = decorator.func if isinstance(decorator, ast.Call) else decorator
         value = self.eval(target, frame)
-        path = value.path if isinstance(value, External) else getattr(value, "name", ast.unparse(target))
+        # a decorator of the file itself is no library's, whatever it is called
+        path = value.path if isinstance(value, External) else f"{frame.scope.name}:{ast.unparse(target)}"
         if not isinstance(func, Function):
             return func
         match path:

@@ -63,7 +63,7 @@ ROPE_SCALE = 1.25
 
 @dataclass(frozen=True)
 class AttentionDefinition:
-    """The file's own eager attention, traced once: what an ``attention`` node means."""
+    """The file's own eager attention, traced for one call: what an ``attention`` node means."""
 
     query: Tensor
     key: Tensor
@@ -71,6 +71,7 @@ class AttentionDefinition:
     mask: Tensor
     output: Tensor
     scaling: Any
+    nodes: tuple[Node, ...] = ()
 
 
 @dataclass
@@ -183,7 +184,7 @@ class Tracer(Interpreter):
         self.decisions: list[Guard] = []
         self.current: CallFrame | None = None
         self.stale: dict[int, Span | None] = {}
-        self.definitions: dict[Any, AttentionDefinition] = {}
+        self.traced_definitions = 0
         self.node_definitions: dict[int, AttentionDefinition] = {}
 
     # ------------------------------------------------------------------ entry
@@ -214,13 +215,24 @@ class Tracer(Interpreter):
             "return_dict": True,
         }
         cache = Instance(External("cache"))
-        cache.attrs["update"] = NativeFunction("update", lambda key, value, *a, **k: (key, value))
-        cache.attrs["get_seq_length"] = NativeFunction("get_seq_length", lambda *a, **k: 0)
+        stored: list[Any] = []
+
+        def update(key: Any, value: Any, layer_idx: Any = None, *a: Any, **k: Any) -> tuple[Any, Any]:
+            stored.append(plain(layer_idx))
+            return key, value
+
+        cache.attrs["update"] = NativeFunction("update", update)
+        length = Sym(0, "the number of cached tokens", tokens=True)
+        cache.attrs["get_seq_length"] = NativeFunction("get_seq_length", lambda *a, **k: length)
         if self.cached:
-            known["past_key_values"] = cache
+            mask = self.source("input", {"name": "attention_mask"}, tokens, "int64")
+            known.update(past_key_values=cache, use_cache=True, attention_mask=mask)
+        self.given = (positions, known.get("attention_mask"))
         accepted = {a.arg for a in (*forward.node.args.args, *forward.node.args.kwonlyargs)}
         kwargs = {k: v for k, v in known.items() if k in accepted}
         result = self.call_function(forward, [root], kwargs, forward.node, frame)
+        if stored != list(range(len(stored))):
+            raise refuse("FUS401", "The layers do not keep their keys and values one after the other, each its own.")
         logits = self._logits(result, forward, scope)
         return Graph(
             root,
@@ -290,7 +302,7 @@ class Tracer(Interpreter):
             return "eager"
         if name in ("use_return_dict", "return_dict"):
             return True
-        if name in ("output_attentions", "output_hidden_states", "use_cache"):
+        if name in ("output_attentions", "output_hidden_states"):
             return False
         if name == "get_text_config":
             return NativeFunction(name, lambda *a, **k: obj)
@@ -705,6 +717,8 @@ class Tracer(Interpreter):
 
     library_package = "transformers"
     cached = True
+    given: tuple[Any, Any] = (None, None)
+    """Positions and padding mask as the architecture's forward gets them."""
 
     # ------------------------------------------------------------------ leaves of the module tree
 
@@ -850,7 +864,20 @@ class Tracer(Interpreter):
     def _mask(self, name: str, kwargs: dict[str, Any], args: list[Any]) -> Instance:
         mask = Instance(External("mask"))
         mask.attrs["kind"] = MASKS[name]
-        if kwargs.get("or_mask_function") is not None or kwargs.get("and_mask_function") is not None:
+        positions, given = self.given
+        usual = {
+            "attention_mask": (None, given),
+            "position_ids": (None, positions),
+            "cache_position": (None,),
+            "or_mask_function": (None,),
+            "and_mask_function": (None,),
+        }
+        free = ("config", "inputs_embeds", "input_embeds", "past_key_values")
+        for key, value in kwargs.items():
+            if key not in free and not any(value is u for u in usual.get(key, ())):
+                mask.attrs["kind"] = "custom"
+        config = kwargs.get("config", args[0] if args else None)
+        if len(args) > 1 or not (isinstance(config, Instance) and config.attrs.get("__config__") is self.config_facts):
             mask.attrs["kind"] = "custom"
         return mask
 
@@ -888,21 +915,9 @@ class Tracer(Interpreter):
 
     def _definition(self, default: Any, bound: dict[str, Any], node: ast.AST, frame: Frame) -> AttentionDefinition:
         q, k, v = bound["query"], bound["key"], bound["value"]
-        known = {key: value for key, value in bound.items() if key not in ("query", "key", "value", "attention_mask")}
-        key = (
-            id(default),
-            tuple(tuple(s.value for s in t.shape) for t in (q, k, v)),
-            tuple(
-                sorted(
-                    (n, repr(deep_plain(x))) for n, x in known.items() if n != "module" and not isinstance(x, Tensor)
-                )
-            ),
-        )
-        if key in self.definitions:
-            return self.definitions[key]
         saved, self.nodes = self.nodes, []
         counter = len(saved)
-        self._base = counter + 1_000_000 * (1 + len(self.definitions))
+        self._base = counter + 1_000_000 * (1 + self.traced_definitions)
         try:
             query, key_, value = (
                 self.source("input", {"name": n}, t.shape, t.dtype) for n, t in zip("qkv", (q, k, v), strict=True)
@@ -913,11 +928,11 @@ class Tracer(Interpreter):
             result = self.call(default, arguments, rest, node, frame)
             output = result[0] if isinstance(result, tuple) else result
             scaling = bound.get("scaling")
-            made = AttentionDefinition(query, key_, value, mask, output, scaling)
+            made = AttentionDefinition(query, key_, value, mask, output, scaling, tuple(self.nodes))
         finally:
             self.nodes = saved
             self._base = 0
-        self.definitions[key] = made
+        self.traced_definitions += 1
         return made
 
     _base = 0
@@ -981,7 +996,8 @@ class Tracer(Interpreter):
         several = bool(shape) and isinstance(shape[0], tuple)
         shapes = shape if several else (shape,)
         made.outputs = tuple(Tensor(made, i, s, dtype) for i, s in enumerate(shapes))
-        view_of = args.get("input") if row.kind == "layout" else None
+        same = op == "cast" and isinstance(args["input"], Tensor) and args["input"].dtype == dtype
+        view_of = args.get("input") if row.kind == "layout" or same else None
         for out in made.outputs:
             out.storage = view_of.storage if isinstance(view_of, Tensor) else []
             out.storage.append(out)

@@ -178,19 +178,7 @@ class Context:
 
     def signature(self, nodes: Iterable[int]) -> tuple[Any, ...]:
         """What a region computes, apart from where its inputs come from: equal for the layers that run one code."""
-        order = sorted(nodes)
-        place = {i: n for n, i in enumerate(order)}
-        return tuple(
-            (
-                self.by_id[i].op,
-                tuple(
-                    (k, place.get(v.node.id, self.shape(v)) if isinstance(v, Tensor) else _constant(v, place, self))
-                    for k, v in self.by_id[i].args.items()
-                    if k != "module"
-                ),
-            )
-            for i in order
-        )
+        return signature([self.by_id[i] for i in sorted(nodes)])
 
     # ------------------------------------------------------------------ values
 
@@ -268,12 +256,22 @@ def _count(t: Tensor) -> int:
     return n
 
 
-def _constant(value: Any, place: dict[int, int], ctx: Context) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(
-            place.get(v.node.id, ctx.shape(v)) if isinstance(v, Tensor) else _constant(v, place, ctx) for v in value
-        )
-    return repr(deep_plain(value))
+def signature(nodes: list[Node]) -> tuple[Any, ...]:
+    """What nodes in order compute; tensors from outside are told apart by shape and by which is which."""
+    place = {node.id: i for i, node in enumerate(nodes)}
+    outside: dict[int, int] = {}
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            if value.node.id in place:
+                return place[value.node.id], value.index
+            number = outside.setdefault(id(value), len(outside))
+            return "outside", number, tuple(s.value for s in value.shape), value.dtype
+        if isinstance(value, list | tuple):
+            return tuple(shown(v) for v in value)
+        return repr(deep_plain(value))
+
+    return tuple((n.op, tuple((k, shown(v)) for k, v in n.args.items() if k not in ("module", "owner"))) for n in nodes)
 
 
 def _arrays(value: Any, memo: dict[int, Any]) -> Any:

@@ -13,7 +13,7 @@ from fusec.match.unit import RANK_ATTRIBUTES
 
 def attribute_of(owner: Instance, value: Any) -> str | None:
     """The attribute under which ``owner`` holds this object."""
-    return next((name for name, held in owner.attrs.items() if held is value), None)
+    return next((name for name, held in owner.attrs.items() if held is value), None) if value is not None else None
 
 
 def size_text(owner: Instance | None, size: Size) -> str:

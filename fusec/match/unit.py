@@ -88,6 +88,8 @@ class Unit:
     what: str = ""
     """A sentence for the report."""
     needs_positions: bool = False
+    call: bool = False
+    """It is the call of a submodule that has a port of its own."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ from fusec.plan.types import FoldedCheck
 
 VARIANT_LAYERS = 2
 """Layers of a variant: enough for two kinds of layer side by side."""
+MOST_LAYERS = 8
+"""More layers than this are not compiled for a variant, whatever kinds of layer its lists tell apart."""
 LIMIT = 24
 """Variants that are compiled at the most."""
 
@@ -38,6 +40,16 @@ class Branch:
     selects: bool = False
     """It is no test, but a value that selects what is computed (``config.count == 2``)."""
 
+    @property
+    def key(self) -> tuple[Span, str]:
+        """What makes it one branch in different configs: where it stands, and which config keys it asks about
+        (one helper may be called with several flags)."""
+        keys = re.findall(r"config\.([\w.]+)", self.expr) + re.findall(r"\(config, '(\w+)'", self.expr)
+        return self.span, " ".join(sorted(set(keys)))
+
+
+Key = tuple[Span, str]
+
 
 def branches_of(graph: Graph) -> list[Branch]:
     """The branches of a trace, one for each expression that was looked at."""
@@ -45,11 +57,12 @@ def branches_of(graph: Graph) -> list[Branch]:
     return list(dict.fromkeys(found))
 
 
-def branches(graph: Graph) -> dict[Span, dict[bool, str]]:
-    """The branches of a trace: outcomes that were seen, with the expression looked at."""
-    out: dict[Span, dict[bool, str]] = {}
+def branches(graph: Graph) -> dict[Key, dict[bool, Branch]]:
+    """The branches of a trace by their keys: outcomes that were seen, with what was looked at."""
+    out: dict[Key, dict[bool, Branch]] = {}
     for guard in graph.guards:
-        out.setdefault(guard.span, {}).setdefault(guard.outcome, general(guard.expr))
+        branch = Branch(guard.span, general(guard.expr), guard.selects)
+        out.setdefault(branch.key, {}).setdefault(guard.outcome, branch)
     return out
 
 
@@ -68,11 +81,11 @@ class Variant:
     branch: Branch | None = None
     """The branch for which it was sought."""
 
-    def outcomes(self) -> dict[Span, set[bool]]:
+    def outcomes(self) -> dict[Key, set[bool]]:
         """The branches it shows; it was made so that the one it was sought for goes the other way."""
-        found = {span: set(seen) for span, seen in branches(self.graph).items()}
-        if self.branch is not None and self.branch.selects and found.get(self.branch.span) == {True}:
-            found[self.branch.span].add(False)  # a value that selects what is computed is another one here
+        found = {key: set(seen) for key, seen in branches(self.graph).items()}
+        if self.branch is not None and self.branch.selects and found.get(self.branch.key) == {True}:
+            found[self.branch.key].add(False)  # a value that selects what is computed is another one here
         return found
 
 
@@ -86,7 +99,7 @@ class Exploration:
 
     variants: tuple[Variant, ...]
     refused: tuple[tuple[Config, Branch], ...]
-    why: Mapping[Span, str]
+    why: Mapping[Key, str]
     fixed: tuple[FoldedCheck, ...]
 
 
@@ -94,10 +107,10 @@ def explore(base: Graph, config: Config, compile_variant: Callable[[Config], tup
     """Compile variants for the outcomes that ``base`` does not show.
 
     ``compile_variant`` raises FusecError for a config that cannot be compiled."""
-    seen = {span: set(found) for span, found in branches(base).items()}
+    seen = {key: set(found) for key, found in branches(base).items()}
     accepted: list[Variant] = []
     refused: list[tuple[Config, Branch]] = []
-    failed: dict[Span, str] = {}
+    failed: dict[Key, str] = {}
     fixed: list[FoldedCheck] = []
     tried: set[str] = set()
     queue = [(branch, config) for branch in branches_of(base)]
@@ -111,33 +124,33 @@ def explore(base: Graph, config: Config, compile_variant: Callable[[Config], tup
             fixed.append(FoldedCheck(f"config.{kv}", config[kv], reason))
             continue
         accepted.append(Variant(made, graph, variant))
-        for span, found in branches(graph).items():
-            seen.setdefault(span, set()).update(found)
+        for key, found in branches(graph).items():
+            seen.setdefault(key, set()).update(found)
     budget = LIMIT
     while queue and budget:
         branch, start = queue.pop(0)
-        if len(seen[branch.span]) != 1 or settled(branch, config):
+        if len(seen[branch.key]) != 1 or settled(branch, config):
             continue
-        for variant in variants(branch, start, next(iter(seen[branch.span]))):
-            key = repr(sorted((k, repr(v)) for k, v in variant.values.items()))
-            if key in tried or not budget:
+        for variant in variants(branch, start, next(iter(seen[branch.key]))):
+            told = repr(sorted((k, repr(v)) for k, v in variant.values.items()))
+            if told in tried or not budget:
                 continue
-            tried.add(key)
+            tried.add(told)
             budget -= 1
             try:
                 made, graph = compile_variant(variant)
             except FusecError as error:
-                failed.setdefault(branch.span, error.diagnostics[0].message)
+                failed.setdefault(branch.key, error.diagnostics[0].message)
                 if error.diagnostics[0].code >= "FUS4":  # the source runs it; before that, the config is none
                     refused.append((variant, branch))
                 continue
             accepted.append(Variant(made, graph, variant, branch))
-            for span, both in accepted[-1].outcomes().items():
-                seen.setdefault(span, set()).update(both)
-            fresh = [b for b in branches_of(graph) if b not in asked and len(seen[b.span]) == 1]
+            for key, both in accepted[-1].outcomes().items():
+                seen.setdefault(key, set()).update(both)
+            fresh = [b for b in branches_of(graph) if b not in asked and len(seen[b.key]) == 1]
             asked.update(fresh)
             queue += [(b, variant) for b in fresh]
-            if len(seen[branch.span]) == 2:
+            if len(seen[branch.key]) == 2:
                 break
     return Exploration(tuple(accepted), tuple(refused), failed, tuple(fixed))
 
@@ -147,15 +160,15 @@ def open_checks(
 ) -> tuple[FoldedCheck, ...]:
     """The checks that a port needs which serves ``config`` and the ``served`` variants: one for each branch of
     ``base`` that none of them takes the other way, and more until no config that was seen to differ passes all."""
-    seen = {span: set(found) for span, found in branches(base).items()}
+    seen = {key: set(shown) for key, shown in branches(base).items()}
     for variant in served:
-        for span, both in variant.outcomes().items():
-            seen.setdefault(span, set()).update(both)
+        for key, both in variant.outcomes().items():
+            seen.setdefault(key, set()).update(both)
     checks: dict[str, FoldedCheck] = {}
-    own = [(Branch(span, expr), outcome) for span, looked in branches(base).items() for outcome, expr in looked.items()]
+    own = [(branch, outcome) for shown in branches(base).values() for outcome, branch in shown.items()]
     for branch, outcome in own:
-        if len(seen[branch.span]) == 1 and not settled(branch, config):
-            check = folded(branch, outcome, found.why.get(branch.span))
+        if len(seen[branch.key]) == 1 and not settled(branch, config):
+            check = folded(branch, outcome, found.why.get(branch.key))
             checks[check.expression] = check
     rejected = [*found.refused, *((v.config, v.branch) for v in found.variants if v not in served)]
     known = [branch for branch, _ in own]
@@ -256,12 +269,17 @@ def with_values(config: Config, values: Mapping[str, Any]) -> Config:
 
 
 def shrunk(config: Config) -> Config:
-    """The same config with few layers."""
+    """The same config with few layers: as many as it takes to have one of each kind that its lists tell apart."""
     name = config.canonical("num_hidden_layers")
     count = config.values.get(name)
     if not isinstance(count, int) or count <= VARIANT_LAYERS:
         return config
-    return replace(config, values={**config.values, name: VARIANT_LAYERS})
+    lists = [v for v in config.values.values() if isinstance(v, list) and len(v) == count]
+    kinds: dict[str, int] = {}
+    for layer in range(count):
+        kinds.setdefault(repr([v[layer] for v in lists]), layer)
+    few = min(max(VARIANT_LAYERS, 1 + max(kinds.values())), MOST_LAYERS)
+    return replace(config, values={**config.values, name: few})
 
 
 def candidates(value: Any, constants: tuple[Any, ...]) -> Iterator[Any]:

@@ -17,13 +17,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fusec.diagnostics import refuse
+from fusec.diagnostics import Place, refuse
 from fusec.graph.ops import OPS
 from fusec.graph.values import CallFrame, ClassValue, Guard, Instance, Node, Span, Sym, Tensor, plain
 from fusec.match.context import Context, iter_tensors
 from fusec.match.sites import place_of
 from fusec.match.text import attribute_of
-from fusec.match.unit import Matches, Unit
+from fusec.match.unit import RANK_ATTRIBUTES, Matches, Unit
 from fusec.plan.types import FoldedCheck
 
 
@@ -168,7 +168,15 @@ class Lowering:
         covers = frozenset(t.node.id for t in outputs)
         code = f"{{out0}} = self.{attr}({', '.join(arguments)})"
         return Unit(
-            "", frame, covers, inputs, outputs, (code,), hints=("hidden_states",), needs_positions=body.positions
+            "",
+            frame,
+            covers,
+            inputs,
+            outputs,
+            (code,),
+            hints=("hidden_states",),
+            needs_positions=body.positions,
+            call=True,
         )
 
     def kept(self, frame: CallFrame, value: Tensor) -> Unit:
@@ -245,7 +253,9 @@ class Lowering:
             outer = {d.frame.id for d in (self.matches.decoder, self.matches.head) if d is not None}
             for name, held in frame.module.attrs.items():
                 # the two outer classes of a port set none of the source's attributes but the config
-                if type(held) is Sym and held.expr == value.expr and frame.id not in outer:
+                if frame.id in outer or name in RANK_ATTRIBUTES:
+                    continue
+                if type(held) is Sym and held.expr == value.expr:
                     return f"self.{name}"
             if value.layered:
                 raise refuse("FUS401", f"{value.expr} differs by layer and is no attribute of its module.")
@@ -343,7 +353,15 @@ class Lowering:
         return tuple(common or ())
 
     def test_text(self, guard: Guard) -> str:
+        """The source's own test, which must read nothing but the module: locals of the source may be gone."""
         assert isinstance(guard.node, ast.If)
+        names = {n.id for n in ast.walk(guard.node.test) if isinstance(n, ast.Name)}
+        if not names <= {"self", "len", "bool", "int", "getattr", "hasattr"}:
+            raise refuse(
+                "FUS401",
+                f"This branch reads {sorted(names - {'self'})[0]}, a local name, which the port may not have.",
+                Place(guard.span.file, guard.span.line, guard.span.col + 1),
+            )
         return ast.unparse(guard.node.test)
 
     def span_of(self, unit: Unit) -> Span | None:
@@ -468,6 +486,4 @@ def _class(frame: CallFrame) -> str:
 
 
 def _place(frame: CallFrame) -> Any:
-    from fusec.diagnostics import Place
-
     return Place(frame.span.file, frame.span.line, frame.span.col + 1) if frame.span else None

@@ -201,6 +201,15 @@ class _Writer:
                 self._trees(base.scope)
         init = render_init(source, plan, reads_of(forward), self.modules[part.cls.scope.file])
         place = Place(part.cls.scope.file, part.cls.node.lineno)
+        plain_code = [line for s in body.statements if not s.unit.pattern and not s.unit.call for line in s.lines]
+        plain_code += [test for s in body.statements for test, _ in s.guards]
+        taken = (reads_of(plain_code) if plain_code else set()) & set(plan.assigns) - {"config"}
+        if taken:
+            raise refuse(
+                "FUS401",
+                f"{part.cls.name} reads self.{sorted(taken)[0]}, which means something else in the port.",
+                place,
+            )
         for low, other in part.bodies:
             assert other.frame.module is not None
             assigns = [a for u in other.units for a in u.init]

@@ -225,6 +225,7 @@ def head_class(
         "    config = vllm_config.model_config.hf_config",
         "    quant_config = vllm_config.quant_config",
         "    self.config = config",
+        "    self.quant_config = quant_config",
         f"    check_tensor_parallel({', '.join(f'{kind}={_mapping(held)}' for kind, held in dealt.items())})",
         f'    self.{model} = {model_class}(vllm_config=vllm_config, prefix=maybe_prefix(prefix, "{model}"))',
         "    if get_pp_group().is_last_rank:",

@@ -30,9 +30,11 @@ import numpy as np
 
 from fusec.diagnostics import refuse
 from fusec.graph.values import External, Instance, Sym, plain
+from fusec.match.context import signature
 from fusec.match.sites import place_of, sites
 from fusec.match.text import value_text
 from fusec.match.unit import Assign, Unit
+from fusec.plan.types import FoldedCheck
 
 
 # No engine form to try here: the engine's attention reads a paged cache that only a run of the engine fills.
@@ -47,6 +49,11 @@ def reference(query, key, value, mask, scale):
 def find(ctx, matches, pattern):
     """Each attention call, confirmed and with its window and scale."""
     confirmed = set()
+    if ctx.graph.config.get("is_causal", True) is not True:
+        raise refuse("FUS401", "The config asks for attention that is not causal.")
+    matches.checks.append(
+        FoldedCheck("getattr(config, 'is_causal', True)", True, "the masks that the source makes are causal by default")
+    )
     called = [id(site.frame.module) for site in sites(ctx, matches)]
     for site in sites(ctx, matches):
         node, owner = site.node, site.frame
@@ -56,9 +63,10 @@ def find(ctx, matches, pattern):
         if called.count(id(owner.module)) > 1:
             raise refuse("FUS401", "This module attends more than once, but has one cache.", place_of(node))
         definition = ctx.graph.definitions[node.id]
-        if id(definition) not in confirmed:
+        computed = (signature(list(definition.nodes)), float(plain(scale)))
+        if computed not in confirmed:
             confirm(ctx, definition, float(plain(scale)), place_of(node))
-            confirmed.add(id(definition))
+            confirmed.add(computed)
         if plain(node.args.get("is_causal", True)) is False:
             raise refuse("FUS401", "This attention is not causal.", place_of(node))
         if node.args.get("softcap") is not None and plain(node.args["softcap"]) is not None:

@@ -53,7 +53,7 @@ def find(ctx, matches, pattern):
         operands = (site.query, site.key, site.value)
         nodes = [o.projection for o in operands]
         owner = site.frame.module
-        layers = [n.args["module"] for n in nodes]
+        layers = [n.args.get("module") for n in nodes]
         attrs = tuple(attribute_of(owner, layer) for layer in layers)
         if len({id(n) for n in nodes}) != 3 or None in attrs:
             raise refuse(

@@ -64,7 +64,7 @@ def find(ctx, matches, pattern):
 def units(ctx, pattern, down, product, parts, kind):
     owner = ctx.owner(down)
     module = owner.module
-    layers = [p.args["module"] for p in parts]
+    layers = [p.args.get("module") for p in parts]
     attrs = tuple(attribute_of(module, layer) for layer in layers)
     down_attr = attribute_of(module, down.args["module"])
     if None in attrs or down_attr is None:

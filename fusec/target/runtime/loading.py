@@ -36,7 +36,7 @@ class CompleteLoader:
         self.embedding, self.head = embedding, head
         self.untied_by_checkpoint: bool = vllm_config.model_config.word_embeddings_untied_by_checkpoint
         # The first call carries the whole checkpoint, unless the weights come later and from elsewhere (a trainer).
-        self.expect_all = vllm_config.load_config.load_format != "dummy"
+        self.expect_all = vllm_config.load_config.load_format not in ("dummy", "tensorizer", "sharded_state")
 
     def load_weights(self, model: nn.Module, weights: Weights) -> set[str]:
         """Fill `model` from `weights` and return the names of the parameters that were filled.
