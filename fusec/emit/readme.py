@@ -23,7 +23,8 @@ def readme(port: Port, checkpoint: Checkpoint, plan: ParallelPlan, words: Mappin
     model = shown_model(checkpoint.model, checkpoint.folder is not None)
     sections = [
         _head(port, checkpoint, words),
-        _use(model, checkpoint.remote_code, words),
+        # a model type names no checkpoint to serve
+        _use("MODEL" if model == checkpoint.model_type else model, checkpoint.remote_code, words),
         _rewritten(port.changes),
         _dropped(port.changes),
         _limits(port, plan, words),
