@@ -24,7 +24,11 @@ def readme(port: Port, checkpoint: Checkpoint, plan: ParallelPlan, words: Mappin
     sections = [
         _head(port, checkpoint, words),
         # a model type names no checkpoint to serve
-        _use("MODEL" if model == checkpoint.model_type else model, checkpoint.remote_code, words),
+        _use(
+            "MODEL" if checkpoint.folder is None and checkpoint.model == checkpoint.model_type else model,
+            checkpoint.remote_code,
+            words,
+        ),
         _rewritten(port.changes),
         _dropped(port.changes),
         _limits(port, plan, words),

@@ -153,7 +153,12 @@ def test_the_readme_tells_what_was_done(facts) -> None:
     assert "can work for the config it was made from: 1, 2." in text
     assert "  - 2 heads cannot be split over 4 ranks." in text
     assert "`config.hidden_act` is `'silu'`: the activation is fused with the gate" in text
-    assert "vllm serve toy" in text
+    assert "    vllm serve MODEL\n" in text  # a model type is nothing to serve
+
+
+def test_the_readme_names_the_checkpoint(facts) -> None:
+    text = package_files(*facts(model="somebody/toy-1b")).files["README.md"].decode()
+    assert "    vllm serve somebody/toy-1b\n" in text
 
 
 def test_what_is_generated_is_clean_python(facts, tmp_path: Path) -> None:
