@@ -155,15 +155,17 @@ def test_vllms_own_list_of_plugins_is_by_package_name(answers: dict[str, dict[st
 
 @pytest.mark.engine
 def test_real_engines(site: Path, checkpoint) -> None:
-    """A forked engine, one with all ports switched off, and one with two spawned workers."""
+    """An engine in a process of its own, one with all ports switched off, and one with two spawned workers.
+
+    The CPU platform spawns whatever it is told; workers that are forks are in tests/serve."""
     environment = {
         "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",  # to ask a worker for its model's class
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
-        "VLLM_WORKER_MULTIPROCESSING_METHOD": "fork",
+        "VLLM_WORKER_MULTIPROC_METHOD": "fork",
         **ONLY_WITH_CHECKS,
     }
     # the engine of this one is in the parent, which saves the start of a process; its workers are not
-    spawn = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn"}
+    spawn = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
     cases = {
         "fork": {"model": checkpoint("gelu"), "tensor_parallel": 1, "environment": environment},
         "off": {
