@@ -49,6 +49,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "approximate_activation",
         "embedding_scaled_by_the_root",
     ),
+    "counts_of_heads": ("output_scaled_by_a_head_count",),
     "without_norms": (
         "residual_subtracted",
         "head_norms_gone",
